@@ -1,8 +1,8 @@
 """What the stream cores say to each other: harness events, transport events, effects, and frames to clients.
 
-Everything here is a plain immutable value. A harness reader makes harness events of raw frames, the relay makes
-transport events of what happens to sockets and files, the turn machine answers both with effects, and the
-renderer makes bytes of frames. Texts are clean already: no lone surrogates, bounded by their reader.
+Everything here is a plain immutable value. A harness reader makes harness events of raw frames, the relay
+makes transport events of what happens to sockets and files, the turn machine answers both with effects, and
+the renderer makes bytes of frames. Texts are clean already: no lone surrogates, bounded by their reader.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ProgressKind = Literal["thought", "tool", "placeholder", "typing", "retracted"]
 FinishReason = Literal["stop", "error"]
 
 
-# --- harness events: what a reader understood of one frame -------------------------------------------------
+# --- harness events: what a reader understood of one frame -----------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,8 @@ class Typing:
 class Text:
     """Plain content of one message: the whole text so far, never a delta.
 
-    ``final``: the harness marked it as the last text of the turn. ``is_error``: the text reports a failed turn.
+    ``final``: the harness marked it as the last text of the turn.
+    ``is_error``: the text reports a failed turn.
     """
 
     message_id: str
@@ -72,7 +73,7 @@ class ToolCalls:
 class MediaRef:
     """A file that the harness offers. ``url`` is what is fetched, and tells references of a turn apart.
 
-    ``refused`` is the reader's reason for not fetching it at all (``foreign_reference``); ``url`` is then raw.
+    ``refused`` is the reader's reason for not fetching it (``foreign_reference``); ``url`` is then raw.
     """
 
     url: str
@@ -124,15 +125,15 @@ HarnessEvent = (
 )
 
 
-# --- transport events: what happened to sockets, files and the service --------------------------------------
+# --- transport events: what happened to sockets, files and the service -----------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """The one visible state of an announced file.
 
-    ``path`` is relative to the workspace (``public/attachments/…``), ``size`` in bytes; both only when stored.
-    ``reason`` only when not. ``url`` is a link that opens without further credentials, where links are on.
+    ``path`` is relative to the workspace (``public/attachments/…``), ``size`` in bytes; both only when
+    stored, ``reason`` only when not. ``url`` opens without further credentials, where such links are on.
     """
 
     state: DeliveryState
@@ -172,7 +173,7 @@ class Announced:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The listing that the effect `ListAttachments` asked for is complete; its files were announced before."""
+    """The listing that `ListAttachments` asked for is complete; its files were announced before this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,7 @@ TransportEvent = Connected | Lost | DeliveryDone | Announced | Listed | Tick | C
 Event = HarnessEvent | TransportEvent
 
 
-# --- frames: what a client is told ---------------------------------------------------------------------------
+# --- frames: what a client is told -----------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +263,7 @@ class Terminal:
 Frame = Opening | Content | Progress | DeliveryNotice | Steering | Gap | Failure | Terminal
 
 
-# --- effects: what the turn machine asks of the relay ---------------------------------------------------------
+# --- effects: what the turn machine asks of the relay ----------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Pure cores of a turn: no I/O, no clock."""

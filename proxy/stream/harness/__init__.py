@@ -1,0 +1,1 @@
+"""One reader for each harness protocol: bytes in, typed events out."""

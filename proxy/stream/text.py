@@ -1,0 +1,23 @@
+"""Text from a harness made fit for UTF-8."""
+
+from __future__ import annotations
+
+import re
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def without_surrogates(text: str) -> str:
+    """The text with U+FFFD for each lone surrogate, so that it has an encoding."""
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+
+
+def clean(text: str) -> str:
+    """Lone surrogates become U+FFFD, except a high one at the very end, which is left out.
+
+    A cumulative text may be cut between the halves of a pair: the next update brings both, and then extends
+    what was taken of this one.
+    """
+    if "\ud800" <= text[-1:] <= "\udbff":
+        text = text[:-1]
+    return without_surrogates(text)
