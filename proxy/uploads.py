@@ -1,0 +1,289 @@
+"""An upload from first byte to receipt: the body under its limits, the form's parts, the file's place.
+
+The file never waits in memory. When `agent`, `project` and `folder` have all come before it (empty counts),
+its place is settled and its bytes go straight into an unnamed file there. Otherwise a field may still
+change the place, so they wait in a spool of our own: no workspace but the right one ever sees a byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from aiohttp import StreamReader, web
+
+from proxy.errors import (
+    BodyTimeout,
+    BodyTooLarge,
+    FileTooLarge,
+    InvalidRequest,
+    MalformedBody,
+    RepeatedField,
+    TooManyUploads,
+)
+from proxy.multipart_form import FormParser, PartBegan, PartData
+from proxy.scope import Place
+from proxy.settings import MediaSettings
+from proxy.spool import Spool, Spools
+from workspace.errors import InvalidName, ManagedBySystem, NoSuchFolder
+from workspace.names import check_extension, clean_name
+from workspace.paths import RelPath, display, is_reserved, public_path
+from workspace.publish import Incoming, Published
+
+READ_BYTES = 256 * 1024
+FRAMING_BYTES = 64 * 1024
+MAX_TEXT_BYTES = 8 * 1024
+RATE_GRACE = 30.0
+PLACE_FIELDS = ("agent", "project", "folder")
+FILE_FIELD = "file"
+
+
+def check_declared_length(length: int | None, media: MediaSettings) -> None:
+    """Refuse before any byte is read what cannot fit. Raises FileTooLarge."""
+    if length is not None and length > media.max_bytes + FRAMING_BYTES:
+        raise FileTooLarge(media.max_bytes)
+
+
+def too_slow(received: int, waited: float, min_rate: int) -> bool:
+    """Whether `received` bytes in `waited` seconds are below the average that is asked for after a grace."""
+    return waited > RATE_GRACE and received < min_rate * waited
+
+
+class Body:
+    """A request's body in reads of at most `READ_BYTES`, every byte counted, be it framing or content.
+
+    Only the time spent waiting for the client counts against it, never our own writing.
+    """
+
+    def __init__(self, content: StreamReader, media: MediaSettings) -> None:
+        self._content = content
+        self._media = media
+        self._limit = media.max_bytes + FRAMING_BYTES
+        self._received = 0
+        self._waited = 0.0
+
+    async def read(self) -> bytes:
+        """The next bytes, empty at the end. Raises BodyTimeout, BodyTooLarge, and MalformedBody when cut."""
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(self._media.idle_timeout):
+                data = await self._content.read(READ_BYTES)
+        except TimeoutError:
+            raise BodyTimeout(self._media.idle_timeout) from None
+        except (web.RequestPayloadError, ConnectionError) as error:
+            raise MalformedBody("it was cut short") from error
+        self._received += len(data)
+        self._waited += time.monotonic() - began
+        if self._received > self._limit:
+            raise BodyTooLarge(self._limit)
+        if data and too_slow(self._received, self._waited, self._media.min_rate):
+            raise BodyTimeout(self._waited)
+        return data
+
+
+class Target(NamedTuple):
+    """Where an upload goes: a folder below `public/` of one place."""
+
+    place: Place
+    folder: RelPath
+
+
+class Receipt(NamedTuple):
+    """What was published, and where."""
+
+    place: Place
+    published: Published
+
+
+FindPlace = Callable[[str | None, str | None], Awaitable[Place]]
+
+
+def parse_folder(raw: str) -> RelPath:
+    """The folder that a member names for an upload. Raises InvalidPath, InvalidName with what would be
+    clean, and ManagedBySystem for `attachments/`."""
+    folder = public_path(raw)
+    if is_reserved(folder):
+        raise ManagedBySystem(display(folder))
+    for segment in folder.segments:
+        cleaned = clean_name(segment)
+        if cleaned != segment:
+            raise InvalidName(segment, cleaned)
+    return folder
+
+
+class Uploads:
+    """What all uploads share: each member's slots, and the spools. One for the process."""
+
+    def __init__(self, media: MediaSettings, per_member: int, spool_directory: Path) -> None:
+        self._media = media
+        self._per_member = per_member
+        self._under_way: Counter[str] = Counter()
+        self._spools = Spools(spool_directory)
+
+    @contextmanager
+    def slot(self, member_id: str) -> Iterator[None]:
+        """One of the member's slots, held for the length of an upload. Raises TooManyUploads."""
+        if self._under_way[member_id] >= self._per_member:
+            raise TooManyUploads(self._per_member)
+        self._under_way[member_id] += 1
+        try:
+            yield
+        finally:
+            self._under_way[member_id] -= 1
+            if not self._under_way[member_id]:
+                del self._under_way[member_id]
+
+    async def receive(self, content: StreamReader, boundary: bytes, find_place: FindPlace) -> Receipt:
+        """Read the form to its end, and only then publish its file.
+
+        `find_place` gives the place of an agent and a project and raises what the member may not have.
+        Whatever is raised, here or there, no name has changed.
+        """
+        body, parser = Body(content, self._media), FormParser(boundary)
+        async with AsyncExitStack() as stack:
+            form = _UploadForm(self._media, self._spools, find_place, stack)
+            while data := await body.read():
+                for event in parser.feed(data):
+                    if isinstance(event, PartBegan):
+                        await form.begin(event)
+                    elif isinstance(event, PartData):
+                        await form.add(event.data)
+                    else:
+                        await form.end()
+            parser.finish()
+            return await form.publish()
+
+    def close(self) -> None:
+        """End the spools' threads; no upload may be under way any more."""
+        self._spools.close()
+
+
+class _FileSink(Protocol):
+    """What takes the file's bytes, in order, and gives them their name at the end."""
+
+    async def write(self, data: bytes) -> None: ...
+
+    async def publish(self, name: str) -> Receipt: ...
+
+
+class _InPlace:
+    """The place is settled: the bytes are already in its folder."""
+
+    def __init__(self, target: Target, incoming: Incoming) -> None:
+        self._target = target
+        self._incoming = incoming
+
+    async def write(self, data: bytes) -> None:
+        await self._incoming.write(data)
+
+    async def publish(self, name: str) -> Receipt:
+        return Receipt(self._target.place, await self._incoming.publish(name))
+
+
+class _Waiting:
+    """The place may still change: the bytes wait, and are copied once the form is whole."""
+
+    def __init__(self, spool: Spool, settle: Callable[[], Awaitable[Target]]) -> None:
+        self._spool = spool
+        self._settle = settle
+
+    async def write(self, data: bytes) -> None:
+        await self._spool.write(data)
+
+    async def publish(self, name: str) -> Receipt:
+        target = await self._settle()
+        async with target.place.workspace.receive(target.folder, make_folder=True) as incoming:
+            async for piece in self._spool.pieces():
+                await incoming.write(piece)
+            return Receipt(target.place, await incoming.publish(name))
+
+
+class _UploadForm:
+    """The parts of one form as they come. What the stack holds is given back when the upload is over."""
+
+    def __init__(
+        self, media: MediaSettings, spools: Spools, find_place: FindPlace, stack: AsyncExitStack
+    ) -> None:
+        self._media = media
+        self._spools = spools
+        self._find_place = find_place
+        self._stack = stack
+        self._fields: dict[str, bytearray] = {}
+        self._part = ""
+        self._pending = bytearray()
+        self._size = 0
+        self._name = ""
+        self._sink: _FileSink | None = None
+
+    async def begin(self, part: PartBegan) -> None:
+        if part.name in self._fields:
+            raise RepeatedField(part.name[:100])
+        if part.name != FILE_FIELD and part.raw_filename is not None:
+            raise InvalidRequest(part.name[:100], f"only `{FILE_FIELD}` is a file")
+        if part.name == FILE_FIELD:
+            if part.raw_filename is None:
+                raise InvalidRequest(FILE_FIELD, "it needs a file name")
+            self._name = clean_name(part.raw_filename)
+            check_extension(self._name, self._media.extensions, self._media.extensionless)
+            self._sink = await self._choose_sink()
+        self._part = part.name
+        self._fields[part.name] = bytearray()
+
+    async def add(self, data: bytes) -> None:
+        if self._part == FILE_FIELD:
+            await self._add_to_file(data)
+            return
+        text = self._fields[self._part]
+        text += data
+        if len(text) > MAX_TEXT_BYTES:
+            raise InvalidRequest(self._part[:100], f"it has more than {MAX_TEXT_BYTES} bytes")
+
+    async def end(self) -> None:
+        if self._part == FILE_FIELD:
+            await self._flush()
+
+    async def publish(self) -> Receipt:
+        """The form is whole. Raises InvalidRequest when it had no file."""
+        if self._sink is None:
+            raise InvalidRequest(FILE_FIELD, "it is missing")
+        return await self._sink.publish(self._name)
+
+    async def _add_to_file(self, data: bytes) -> None:
+        self._size += len(data)
+        if self._size > self._media.max_bytes:
+            raise FileTooLarge(self._media.max_bytes)
+        self._pending += data
+        if len(self._pending) >= READ_BYTES:
+            await self._flush()
+
+    async def _flush(self) -> None:
+        """Hand over what the network gave in small pieces: each hand-over costs a change of threads."""
+        if self._sink is not None and self._pending:
+            pending, self._pending = self._pending, bytearray()
+            await self._sink.write(bytes(pending))
+
+    async def _choose_sink(self) -> _FileSink:
+        if all(name in self._fields for name in PLACE_FIELDS):
+            target = await self._settle()
+            receiving = target.place.workspace.receive(target.folder)
+            with suppress(NoSuchFolder):  # it is made once the whole form is good, not for one that fails
+                return _InPlace(target, await self._stack.enter_async_context(receiving))
+        return _Waiting(await self._stack.enter_async_context(self._spools.open()), self._settle)
+
+    async def _settle(self) -> Target:
+        """The target that the fields name. Makes the workspace's own folders, and nothing else."""
+        folder = parse_folder(self._text("folder"))
+        place = await self._find_place(self._text("agent") or None, self._text("project") or None)
+        await place.workspace.prepare()
+        return Target(place, folder)
+
+    def _text(self, name: str) -> str:
+        try:
+            return self._fields.get(name, b"").decode("utf-8")
+        except UnicodeDecodeError:
+            raise InvalidRequest(name, "it is not UTF-8") from None
