@@ -6,7 +6,7 @@ from proxy.stream.events import Delivery, Fetch, MediaRef
 
 
 class Deliveries:
-    """At most ``most`` files; up to as many more are refused one by one, and a flood beyond that is dropped."""
+    """At most ``most`` files; as many more are refused one by one, and a flood beyond that is dropped."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -89,7 +89,6 @@ class Media:
     message_id: str
     caption: str
     references: tuple[MediaRef, ...]
-    final: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from proxy.stream.events import (
     Content,
-    Delivery,
     DeliveryNotice,
     Failure,
     FinishReason,
@@ -60,11 +58,16 @@ class Renderer:
     def __init__(
         self, *, turn_id: str, model: str, created: int, include_usage: bool, show_links: bool
     ) -> None:
-        self._identity: dict[str, object] = {"id": f"chatcmpl-{turn_id}", "created": created, "model": model}
-        chunk = _json({**self._identity, "object": "chat.completion.chunk"})
-        self._head = f'{chunk[:-1]},"choices":[{{"index":0,"delta":'
+        identity = {
+            "id": f"chatcmpl-{turn_id}",
+            "object": "chat.completion.chunk",
+            "created": created,
+            "model": model,
+        }
+        chunk = _json(identity)[:-1]
+        self._head = f'{chunk},"choices":[{{"index":0,"delta":'
         self._tail = ',"usage":null}' if include_usage else "}"
-        self._usage_head = f'{chunk[:-1]},"choices":[],"usage":'
+        self._usage_head = f'{chunk},"choices":[],"usage":'
         self._include_usage = include_usage
         self._show_links = show_links
 
@@ -112,18 +115,20 @@ class Renderer:
             parts.append(_wire(f"{self._usage_head}{_json(asdict(usage) if usage else None)}}}"))
         return b"".join([*parts, DONE])
 
-    def completion(
-        self, answer: str, deliveries: Sequence[Delivery], finish_reason: FinishReason, usage: Usage | None
-    ) -> dict[str, object]:
-        """The ``chat.completion`` of a turn that was not streamed: notices stand at the end of its text."""
-        text = answer + "".join(notice(delivery, show_link=self._show_links) for delivery in deliveries)
-        message = {"role": "assistant", "content": without_surrogates(text)}
-        return {
-            **self._identity,
-            "object": "chat.completion",
-            "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
-            "usage": asdict(usage) if usage else None,
-        }
+
+def completion(
+    *, turn_id: str, model: str, created: int, content: str, usage: Usage | None = None
+) -> dict[str, object]:
+    """The ``chat.completion`` of a turn that was not streamed; ``content`` has its notices already."""
+    message = {"role": "assistant", "content": without_surrogates(content)}
+    return {
+        "id": f"chatcmpl-{turn_id}",
+        "object": "chat.completion",
+        "created": created,
+        "model": model,
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        "usage": asdict(usage) if usage else None,
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The turn machine: harness and transport events with their times in, effects out. No I/O, no clock.
 
-The relay feeds every event of one turn to `Turn.on`, carries out the effects in order, and feeds a `Tick` when
-`Turn.deadline` has come. Times are seconds of one monotonic clock.
+The relay feeds every event of one turn to `Turn.on`, carries out the effects in order, and feeds a `Tick`
+when `Turn.deadline` has come. Times are seconds of one monotonic clock.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ from proxy.stream.events import (
 )
 from proxy.stream.states import FAILURES, SPEECH, TABLE, Input, State, TurnLimits, Verdict, Wait, following
 from proxy.stream.transcript import Transcript
+
+__all__ = ["Turn", "TurnLimits"]
 
 MAX_PROGRESS_TEXT = 2000  # characters of one progress frame; the rest of a long thought is not carried
 

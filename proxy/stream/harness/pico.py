@@ -1,4 +1,4 @@
-"""The pico protocol of picoclaw: one WebSocket frame in, one event out; and what we send.
+"""The pico protocol of picoclaw: one WebSocket frame in, its events out; and what we send.
 
 Frames: ``{"type", "session_id", "timestamp", "payload"}``. An update carries the whole text so far;
 ``context_usage`` stands on the final answer text only; there is no end-of-turn frame. A frame belongs to the
@@ -48,27 +48,32 @@ class _Breach(ValueError):
     """A bound of the protocol was broken; the text says which."""
 
 
-def read_frame(raw: str | bytes, *, user_text: str | None) -> HarnessEvent:
-    """What one frame says. Never raises: what cannot be read is `Malformed`, what says nothing `Ignored`.
+def read_frame(raw: str | bytes, *, user_text: str | None) -> tuple[HarnessEvent, ...]:
+    """What one frame says, in at least one event.
 
-    ``user_text`` is the message as it was sent: picoclaw echoes it as the explanation of each tool call, where
-    it explains nothing.
+    Never raises: what cannot be read is `Malformed`, what says nothing of the turn is `Ignored`.
+    ``user_text`` is the member's message: picoclaw echoes what it was sent as the explanation of each tool
+    call, where it explains nothing.
     """
     try:
         frame = _parse(raw)
     except _Breach as breach:
-        return Malformed(str(breach))
+        return (Malformed(str(breach)),)
     except RecursionError:
-        return Malformed(_TOO_DEEP)
+        return (Malformed(_TOO_DEEP),)
     except ValueError:
-        return Malformed("the frame is not JSON")
+        return (Malformed("the frame is not JSON"),)
     if not isinstance(frame, dict):
-        return Malformed("the frame is not an object")
+        return (Malformed("the frame is not an object"),)
     payload = frame.get("payload")
     payload = payload if isinstance(payload, dict) else {}
-    match frame.get("type"):
-        case "message.create" | "message.update" | "media.create":
-            return _message(payload, user_text)
+    if frame.get("type") in ("message.create", "message.update", "media.create"):
+        return _message(payload, user_text)
+    return (_signal(frame.get("type"), payload),)
+
+
+def _signal(kind: object, payload: dict[str, Any]) -> HarnessEvent:
+    match kind:
         case "message.delete":
             message_id = _id(payload)
             return Deleted(message_id) if message_id else Malformed("a deletion names no message")
@@ -127,22 +132,24 @@ def _id(payload: dict[str, Any]) -> str | None:
     return message_id if 0 < len(message_id) <= MAX_ID else None
 
 
-def _message(payload: dict[str, Any], user_text: str | None) -> HarnessEvent:
+def _message(payload: dict[str, Any], user_text: str | None) -> tuple[HarnessEvent, ...]:
     message_id = _id(payload)
     if message_id is None:
-        return Malformed("a message has no id, or one that is too long")
+        return (Malformed("a message has no id, or one that is too long"),)
     content = _text(payload, "content")
     if payload.get("kind") == "tool_calls":
-        return ToolCalls(message_id, _tools(payload.get("tool_calls"), user_text))
+        return (ToolCalls(message_id, _tools(payload.get("tool_calls"), user_text)),)
     if payload.get("kind") == "thought" or payload.get("thought") is True:
-        return Thought(message_id, content)
+        return (Thought(message_id, content),)
     if payload.get("placeholder") is True:
-        return Placeholder(message_id, content)
+        return (Placeholder(message_id, content),)
+    final = isinstance(payload.get("context_usage"), dict)
+    text = Text(message_id, content, final=final, is_error=is_failure(content) and not final)
     attachments = payload.get("attachments")
     if isinstance(attachments, list) and attachments:
-        return Media(message_id, content, tuple(map(_reference, attachments)))
-    final = isinstance(payload.get("context_usage"), dict)
-    return Text(message_id, content, final=final, is_error=is_failure(content) and not final)
+        media = Media(message_id, content, tuple(map(_reference, attachments)))
+        return (media, text) if final else (media,)
+    return (text,)
 
 
 def _tools(raw_calls: object, user_text: str | None) -> tuple[ToolCall, ...]:
@@ -155,7 +162,8 @@ def _tool(call: dict[str, Any], user_text: str | None) -> ToolCall:
     name = _text(function, "name") if isinstance(function, dict) else ""
     explanation = _text(extra, "tool_feedback_explanation") if isinstance(extra, dict) else ""
     explanation = explanation.removeprefix(_ECHO).strip()
-    if user_text is not None and explanation == user_text.strip():
+    # What was sent ends with the member's own words; a block of context may stand before them.
+    if user_text and explanation.endswith(user_text.strip()):
         explanation = ""
     return ToolCall(name or "tool", explanation or None)
 
