@@ -23,16 +23,19 @@ DOCUMENT_EXTENSIONS = (
     "pdf doc docx odt rtf xls xlsx ods csv tsv ppt pptx odp key pages numbers epub txt md mdx rst tex log"
 ).split()
 IMAGE_EXTENSIONS = "png jpg jpeg gif webp bmp tif tiff svg heic heif avif ico psd ai eps".split()
-MEDIA_EXTENSIONS = "mp3 wav ogg oga opus flac m4a aac wma mp4 m4v mov avi mkv webm mpg mpeg srt vtt".split()
+MEDIA_EXTENSIONS = ("mp3 wav ogg oga opus flac m4a aac wma mp4 m4v mov avi mkv webm mpg mpeg srt vtt").split()
 DATA_EXTENSIONS = (
-    "json jsonl ndjson xml yaml yml toml ini cfg conf parquet feather arrow avro sqlite db sql geojson kml gpx "
-    "npy npz h5 hdf5 mat ics vcf eml msg"
+    "json jsonl ndjson xml yaml yml toml ini cfg conf parquet feather arrow avro sqlite db sql geojson kml "
+    "gpx npy npz h5 hdf5 mat ics vcf eml msg"
+).split()
+TEXT_EXTENSIONS = (
+    "txt md mdx rst tex log csv tsv json jsonl yaml yml toml ini cfg conf xml sql html htm css scss"
 ).split()
 ARCHIVE_EXTENSIONS = "zip tar gz tgz bz2 xz zst 7z rar".split()
 CODE_EXTENSIONS = (
-    "py pyi ipynb js mjs cjs ts tsx jsx vue svelte html htm css scss less java kt kts scala go rs c h cc cpp hpp "
-    "cs fs swift m rb php pl lua r jl sh bash zsh fish ps1 bat cmd gradle tf proto graphql diff patch dart ex exs "
-    "erl hs clj ml asm cmake mk lock"
+    "py pyi ipynb js mjs cjs ts tsx jsx vue svelte html htm css scss less java kt kts scala go rs c h cc cpp "
+    "hpp cs fs swift m rb php pl lua r jl sh bash zsh fish ps1 bat cmd gradle tf proto graphql diff patch "
+    "dart ex exs erl hs clj ml asm cmake mk"
 ).split()
 
 
@@ -129,7 +132,9 @@ class AgentSettings(Section):
 def check_url_template(url: str) -> None:
     """``{member}`` and ``{project}`` stand for whole DNS labels or path segments, and nothing else may vary."""
     if not re.fullmatch(r"(ws|wss|http|https)://[^/?#@\s]+(/[^?#\s]*)?", url):
-        raise ValueError("url is ws://, wss://, http:// or https:// with a host, without user, query or fragment")
+        raise ValueError(
+            "url is ws://, wss://, http:// or https:// with a host, without user, query or fragment"
+        )
     for name in re.findall(r"\{([^}]*)\}", url):
         if name not in {"member", "project"}:
             raise ValueError(f"url may contain {{member}} and {{project}}, not {{{name}}}")
@@ -141,12 +146,22 @@ def check_url_template(url: str) -> None:
 class MediaSettings(Section):
     max_bytes: int = Field(10 * 1024 * 1024, ge=1)
     extensions: tuple[str, ...] = tuple(
-        sorted({*DOCUMENT_EXTENSIONS, *IMAGE_EXTENSIONS, *MEDIA_EXTENSIONS, *DATA_EXTENSIONS, *ARCHIVE_EXTENSIONS,
-                *CODE_EXTENSIONS})
+        sorted(
+            {
+                *DOCUMENT_EXTENSIONS,
+                *IMAGE_EXTENSIONS,
+                *MEDIA_EXTENSIONS,
+                *DATA_EXTENSIONS,
+                *ARCHIVE_EXTENSIONS,
+                *CODE_EXTENSIONS,
+            }
+        )
     )
-    extensionless: tuple[str, ...] = (
-        "Makefile", "Dockerfile", "Containerfile", "LICENSE", "LICENCE", "README", "NOTICE", "AUTHORS", "CHANGELOG",
-        "CONTRIBUTING", "Procfile", "Gemfile", "Rakefile", "Jenkinsfile", "Vagrantfile",
+    extensionless: tuple[str, ...] = tuple(
+        (
+            "Makefile Dockerfile Containerfile LICENSE LICENCE README NOTICE AUTHORS CHANGELOG CONTRIBUTING "
+            "Procfile Gemfile Rakefile Jenkinsfile Vagrantfile"
+        ).split()
     )
     quota_bytes: int = Field(0, ge=0)
     file_mode: Annotated[str, Field(pattern=r"^0?[0-7]{3}$")] = "0600"
@@ -200,8 +215,7 @@ class LocalFolderSettings(Section):
     max_document_bytes: int = Field(20 * 1024 * 1024, ge=1)
     max_body_bytes: int = Field(256 * 1024 * 1024, ge=1)
     extensions: tuple[str, ...] = tuple(
-        sorted({*"txt md mdx rst tex log csv tsv json jsonl yaml yml toml ini cfg conf xml sql html htm css scss".split(),
-                *CODE_EXTENSIONS} - {"lock"})
+        sorted({*TEXT_EXTENSIONS, *CODE_EXTENSIONS}),
     )
 
 
@@ -342,7 +356,11 @@ class Settings(BaseSettings):
 
     def agent_workspaces(self, agent: AgentSettings) -> Path:
         """The directory that holds one folder for each member of this agent."""
-        return Path(agent.workspaces).absolute() if agent.workspaces else self.store.directory / "agents" / agent.key
+        return (
+            Path(agent.workspaces).absolute()
+            if agent.workspaces
+            else self.store.directory / "agents" / agent.key
+        )
 
 
 class SettingsError(Exception):

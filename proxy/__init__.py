@@ -1,0 +1,1 @@
+"""The edge of Isthmus: HTTP, streams, agents. Everything is wired here."""

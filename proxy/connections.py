@@ -1,0 +1,77 @@
+"""A bound on connections: how many there are, and how long one may take to send a request's headers."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import cast
+
+from proxy.settings import ServerSettings
+
+HALF_OPEN_MILLISECONDS = 60_000
+
+
+class ConnectionDoor(asyncio.Protocol):
+    """Stands between a transport and aiohttp's protocol: bounds how many connections there are and how
+    long one may take to send a request's headers, which the library leaves unbounded."""
+
+    open_connections = 0
+
+    def __init__(self, inner: asyncio.Protocol, settings: ServerSettings) -> None:
+        self._inner = inner
+        self._settings = settings
+        self._timer: asyncio.TimerHandle | None = None
+        self._in_request = False
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        type(self).open_connections += 1
+        if self.open_connections > self._settings.max_connections:
+            self._transport.abort()
+        raw = transport.get_extra_info("socket")
+        if raw is not None and raw.family in {socket.AF_INET, socket.AF_INET6}:
+            # A peer that vanished (a phone asleep, a cut cable) frees its stream after this.
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, HALF_OPEN_MILLISECONDS)
+        self._inner.connection_made(transport)
+        self._wait_for_headers()
+
+    def data_received(self, data: bytes) -> None:
+        if not self._in_request and self._timer is None:
+            self._wait_for_headers()
+        self._inner.data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        type(self).open_connections -= 1
+        self._stop_waiting()
+        self._inner.connection_lost(exc)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
+
+    def request_began(self) -> None:
+        """The headers are complete: from here on the route bounds its body."""
+        self._in_request = True
+        self._stop_waiting()
+
+    def request_ended(self) -> None:
+        self._in_request = False
+
+    def _wait_for_headers(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._settings.header_timeout, self._too_slow)
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _too_slow(self) -> None:
+        self._timer = None
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,198 @@
+"""What was said, in PostgreSQL: sessions, turns and their deliveries.
+
+A turn is written when it begins, and whole when it ends. The second write does not need the first, and
+is tried again until it succeeds: a database that was away loses nothing of a turn that this process
+saw to its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import asyncpg
+import structlog
+
+from proxy.chat_request import exchange_digest
+from proxy.live import LiveTurn, SessionKey
+from proxy.stream.events import Delivery
+from rag import queries
+from rag.errors import StoreUnavailable
+
+log = structlog.get_logger()
+
+SQL = queries.load("proxy", "history.sql")
+MAIN = "main"
+TITLE_LENGTH = 80
+WRITE_SECONDS = 2.0
+RETRY_SECONDS = 2.0
+MAX_UNWRITTEN = 1000
+STORE_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a session's history."""
+
+    role: str
+    content: str
+    created_at: datetime
+    turn_id: str
+    origin: str
+    deliveries: tuple[Delivery, ...] = ()
+    error: dict[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRecord:
+    """A finished turn as it is written."""
+
+    turn: LiveTurn
+    deliveries: tuple[Delivery, ...]
+    context: str
+
+
+class History:
+    """The history's only writer and reader. An async context: entering marks this service's turns that a
+    restart cut off, leaving writes what is still unwritten."""
+
+    def __init__(self, pool: asyncpg.Pool, service: str) -> None:
+        self._pool = pool
+        self._service = service
+        self._unwritten: list[TurnRecord] = []
+        self._catching_up: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> History:
+        await self._pool.execute(SQL["interrupt_own_turns"], self._service)
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        if self._catching_up is not None:
+            self._catching_up.cancel()
+            await asyncio.gather(self._catching_up, return_exceptions=True)
+        for record in self._unwritten:
+            if not await self._written(record):
+                log.error("history_lost", turn_id=record.turn.turn_id)
+
+    async def begin(self, turn: LiveTurn) -> str | None:
+        """Write the turn's beginning. The digest of the context that the session was last told, or None; a
+        store that is away costs the turn nothing: its end is written whole."""
+        try:
+            async with (
+                asyncio.timeout(WRITE_SECONDS),
+                self._pool.acquire() as connection,
+                connection.transaction(),
+            ):
+                return await self._begin(connection, turn)
+        except STORE_ERRORS as error:
+            log.warning("history_begin_not_written", error=type(error).__name__)
+            return None
+
+    async def _begin(self, connection: asyncpg.Connection, turn: LiveTurn) -> str | None:
+        key = _columns(turn.session)
+        title = " ".join(turn.user_text.split())[:TITLE_LENGTH]
+        context: str | None = await connection.fetchval(SQL["begin_session"], *key, title)
+        created_at = datetime.fromtimestamp(turn.created_at, UTC)
+        await connection.execute(
+            SQL["begin_turn"], turn.turn_id, *key, turn.user_text, self._service, created_at
+        )
+        return context
+
+    async def end(self, turn: LiveTurn, deliveries: tuple[Delivery, ...], context: str) -> None:
+        """Write the whole turn, now or, if the store is away, as soon as it is back."""
+        record = TurnRecord(turn, deliveries, context)
+        if not await self._written(record):
+            self._unwritten.append(record)
+            if len(self._unwritten) > MAX_UNWRITTEN:
+                log.error("history_lost", turn_id=self._unwritten.pop(0).turn.turn_id)
+            if self._catching_up is None or self._catching_up.done():
+                self._catching_up = asyncio.create_task(self._catch_up())
+
+    async def _catch_up(self) -> None:
+        while self._unwritten:
+            await asyncio.sleep(RETRY_SECONDS)
+            while self._unwritten and await self._written(self._unwritten[0]):
+                self._unwritten.pop(0)
+
+    async def _written(self, record: TurnRecord) -> bool:
+        try:
+            async with (
+                asyncio.timeout(WRITE_SECONDS),
+                self._pool.acquire() as connection,
+                connection.transaction(),
+            ):
+                await self._begin(connection, record.turn)
+                await self._end(connection, record)
+        except STORE_ERRORS as error:
+            log.warning("history_not_written", error=type(error).__name__, turn_id=record.turn.turn_id)
+            return False
+        return True
+
+    async def _end(self, connection: asyncpg.Connection, record: TurnRecord) -> None:
+        turn, failure = record.turn, record.turn.failure
+        code, message = (failure.code, failure.message) if failure else (None, None)
+        state = "failed" if failure else "done"
+        await connection.execute(SQL["end_turn"], turn.turn_id, state, turn.answer, code, message)
+        await connection.executemany(
+            SQL["add_delivery"],
+            [
+                (turn.turn_id, position, d.state, d.name, d.path, d.size, d.reason)
+                for position, d in enumerate(record.deliveries)
+            ],
+        )
+        first = exchange_digest(turn.user_text, turn.answer) if turn.answer else None
+        await connection.execute(SQL["end_session_turn"], *_columns(turn.session), first, record.context)
+
+    async def session_of(
+        self, agent: str, member: str, project: str | None, first_exchange: str | None
+    ) -> str | None:
+        """The member's latest session that began with this exchange; None is a new one."""
+        if first_exchange is None:
+            return None
+        try:
+            async with asyncio.timeout(WRITE_SECONDS):
+                found: str | None = await self._pool.fetchval(
+                    SQL["session_by_first_exchange"], agent, member, project or MAIN, first_exchange
+                )
+        except STORE_ERRORS as error:
+            log.warning("session_not_looked_up", error=type(error).__name__)
+            return None
+        return found
+
+    async def messages(self, session: SessionKey, *, limit: int, before: str | None) -> list[Message]:
+        """The last messages of a session (before the turn `before`), oldest first. Raises StoreUnavailable."""
+        try:
+            async with asyncio.timeout(WRITE_SECONDS), self._pool.acquire() as connection:
+                turns = await connection.fetch(SQL["turns_of_session"], *_columns(session), before, limit)
+                deliveries = await connection.fetch(
+                    SQL["deliveries_of_turns"], [row["turn_id"] for row in turns]
+                )
+        except STORE_ERRORS as error:
+            raise StoreUnavailable(type(error).__name__) from error
+        of_turn: dict[str, list[Delivery]] = {}
+        for row in deliveries:
+            of_turn.setdefault(row["turn_id"], []).append(
+                Delivery(row["state"], row["name"], row["path"], row["size"], row["reason"])
+            )
+        found = [
+            message for row in reversed(turns) for message in _messages(row, of_turn.get(row["turn_id"], []))
+        ]
+        return found[-limit:]
+
+
+def _messages(row: asyncpg.Record, deliveries: list[Delivery]) -> list[Message]:
+    """A turn's user message, if it had one, and its answer, if it is over."""
+    messages = []
+    turn_id, origin = row["turn_id"], row["origin"]
+    if row["user_text"] is not None:
+        messages.append(Message("user", row["user_text"], row["created_at"], turn_id, origin))
+    if row["state"] != "running":
+        error = {"code": row["error_code"], "message": row["error_message"]} if row["error_code"] else None
+        ended = row["ended_at"] or row["created_at"]
+        messages.append(Message("assistant", row["answer"], ended, turn_id, origin, tuple(deliveries), error))
+    return messages
+
+
+def _columns(session: SessionKey) -> tuple[str, str, str, str]:
+    return session.agent, session.member, session.project or MAIN, session.session_id

@@ -1,0 +1,136 @@
+"""What the service is made of, started in order on one exit stack and ended in the reverse order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+from aiohttp import web
+
+from proxy import keys
+from proxy.agents import Agents, Harnesses
+from proxy.history import History
+from proxy.identity import Authenticator
+from proxy.live import LiveTurns
+from proxy.relay import Relay
+from proxy.settings import Settings
+from proxy.uploads import Uploads
+from rag.embedded import EmbeddedServer
+from rag.migrate import migrate
+from rag.pool import open_pool
+from workspace.confine import confinement
+from workspace.registry import Workspaces
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True, eq=False)
+class Service:
+    """Everything that routes use; one for the process."""
+
+    settings: Settings
+    authenticator: Authenticator
+    agents: Agents
+    workspaces: Workspaces
+    history: History
+    live: LiveTurns
+    relay: Relay
+    uploads: Uploads
+    pool: Any
+
+    async def store_answers(self) -> bool:
+        """Whether PostgreSQL answers within a second."""
+        try:
+            async with asyncio.timeout(1):
+                await self.pool.fetchval("SELECT 1")
+        except Exception:  # whatever is wrong, the answer is no
+            return False
+        return True
+
+
+async def running(app: web.Application, settings: Settings) -> AsyncIterator[None]:
+    """The application's cleanup context: the service is there between its two halves."""
+    async with AsyncExitStack() as stack:
+        directory = prepare_data_dir(settings.store.directory)
+        connect = await _store(stack, settings, directory)
+        pool = await stack.enter_async_context(await open_pool(connect))
+        applied = await migrate(pool)
+        log.info("store_ready", migrations_applied=len(applied))
+        history = await stack.enter_async_context(History(pool, service=service_id(directory)))
+        workspaces = Workspaces()
+        stack.push_async_callback(workspaces.close)
+        harnesses = await stack.enter_async_context(Harnesses(settings.chat.connect_timeout))
+        chat = settings.chat
+        live = LiveTurns(
+            per_member=chat.max_turns_per_member, total=chat.max_turns, session_queue=chat.session_queue
+        )
+        relay = Relay(chat, settings.deliveries, harnesses, live, history)
+        stack.push_async_callback(relay.drain, 0)
+        uploads = Uploads(settings.media, settings.server.max_uploads_per_member, directory / "spool")
+        stack.callback(uploads.close)
+        app[keys.SERVICE] = Service(
+            settings=settings,
+            authenticator=Authenticator(settings, secret_key(directory, "cookie")),
+            agents=Agents(settings),
+            workspaces=workspaces,
+            history=history,
+            live=live,
+            relay=relay,
+            uploads=uploads,
+            pool=pool,
+        )
+        log.info("confinement", kind=confinement())
+        yield
+
+
+async def _store(stack: AsyncExitStack, settings: Settings, directory: Path) -> Mapping[str, Any] | str:
+    if settings.store.url:
+        return settings.store.url
+    server = EmbeddedServer(directory, settings.store.uid, lambda line: log.info("postgres", line=line))
+    return await stack.enter_async_context(server)
+
+
+def prepare_data_dir(directory: Path) -> Path:
+    """Make the data directory (0755: the store's and the agents' directories below keep their own doors)."""
+    directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+    return directory
+
+
+def secret_key(directory: Path, name: str) -> bytes:
+    """A random key of 32 bytes that lives below the data directory, made at first use, readable by us only."""
+    folder = directory / "keys"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / f"{name}.key"
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return _written_once(path, secrets.token_bytes(32))
+
+
+def service_id(directory: Path) -> str:
+    """This installation's own id: a restart knows by it which unfinished turns were its own."""
+    return secret_key(directory, "service-id")[:16].hex()
+
+
+def _written_once(path: Path, data: bytes) -> bytes:
+    """Put the file there whole or not at all; whoever comes second reads what the first wrote."""
+    private = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(private, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(descriptor, data)
+        os.fsync(descriptor)
+        try:
+            os.link(private, path)
+        except FileExistsError:
+            return path.read_bytes()
+        return data
+    finally:
+        os.close(descriptor)
+        private.unlink()

@@ -1,0 +1,254 @@
+"""The one loop: a harness's frames and the clock drive the turn machine, its effects become frames and fetches.
+
+A turn runs as a task of the service. Clients read its frames from `LiveTurn` and may leave without
+touching it. It ends in exactly one way: its row in the history, then its terminal frame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import Coroutine
+from contextlib import ExitStack
+
+import aiohttp
+import structlog
+
+from proxy import errors
+from proxy.agents import AgentUnreachable, Harnesses
+from proxy.context import DELIVERY_DIRECTORY, Context, with_context
+from proxy.delivery import Claims, TurnDeliveries
+from proxy.history import History
+from proxy.live import LiveTurn, LiveTurns
+from proxy.scope import Place
+from proxy.settings import ChatSettings, DeliverySettings
+from proxy.stream.events import (
+    Announced,
+    Connected,
+    DeliveryDone,
+    Effect,
+    Event,
+    Failure,
+    Fetch,
+    Finish,
+    ListAttachments,
+    Listed,
+    Lost,
+    MediaRef,
+    Opening,
+    Send,
+    Steering,
+    Stopping,
+    Terminal,
+    Tick,
+)
+from proxy.stream.harness import pico
+from proxy.stream.turn import Turn, TurnLimits
+from workspace.errors import WorkspaceError
+
+log = structlog.get_logger()
+
+INBOX_EVENTS = 256
+
+
+class Relay:
+    """Runs every turn of the service."""
+
+    def __init__(
+        self, chat: ChatSettings, deliveries: DeliverySettings, harnesses: Harnesses, live: LiveTurns,
+        history: History,
+    ) -> None:  # fmt: skip
+        self.chat = chat
+        self.deliveries = deliveries
+        self.harnesses = harnesses
+        self.history = history
+        self.claims = Claims()
+        self._live = live
+        self._runs: dict[asyncio.Task[None], _Run] = {}
+
+    def admit(self, turn: LiveTurn, place: Place) -> _Run:
+        """Count the turn and give it its first frames. Raises Stopping, TooManyStreams."""
+        run = _Run(self, turn, place)
+        run.admission.enter_context(self._live.admitted(turn))
+        turn.append(Opening())
+        if self._live.running(turn.session)[0] is not turn:
+            turn.append(Steering(folded=False, queued=True))
+        return run
+
+    def start(self, run: _Run) -> None:
+        """Run an admitted turn to its end, whoever listens."""
+        task = asyncio.create_task(self._to_the_end(run), name=f"turn {run.turn.turn_id}")
+        self._runs[task] = run
+        task.add_done_callback(lambda done: self._runs.pop(done))
+
+    async def _to_the_end(self, run: _Run) -> None:
+        structlog.contextvars.bind_contextvars(turn_id=run.turn.turn_id)
+        with run.admission:
+            await self._live.own_place(run.turn)
+            await run.run(refused=self._live.stopping)
+
+    async def drain(self, seconds: float) -> None:
+        """Take no new turns; give the running ones their time, then end each with an error and its terminal."""
+        self._live.stopping = True
+        if self._runs:
+            await asyncio.wait(set(self._runs), timeout=seconds)
+        while self._runs:
+            await asyncio.gather(*(run.inbox.put(Stopping()) for run in self._runs.values()))
+            await asyncio.wait(set(self._runs), timeout=1)
+
+
+class _Run:
+    """One turn under way: its socket, its machine and what runs beside its loop."""
+
+    def __init__(self, relay: Relay, turn: LiveTurn, place: Place) -> None:
+        self.turn = turn
+        self.inbox: asyncio.Queue[Event] = asyncio.Queue(INBOX_EVENTS)
+        self.admission = ExitStack()
+        self._relay = relay
+        self._place = place
+        self._deliveries = TurnDeliveries(place, relay.harnesses, relay.claims, relay.deliveries)
+        self._machine = Turn(_limits(relay.chat, relay.deliveries), asyncio.get_running_loop().time())
+        self._beside: set[asyncio.Task[None]] = set()
+        self._address = ""
+        self._terminal = Terminal("error")
+
+    async def run(self, *, refused: bool) -> None:
+        """Everything from the directories to the terminal frame; raises nothing."""
+        beginning = asyncio.create_task(self._relay.history.begin(self.turn))
+        context = self._context()
+        try:
+            if refused:
+                raise errors.Stopping  # a queued turn ends as any refused one does
+            await self._place.workspace.prepare()
+            await self._deliveries.begin()
+            await self._converse(beginning, context)
+        except Exception as error:  # a turn always ends with its terminal
+            self._fail(error)
+        finally:
+            for task in self._beside:
+                task.cancel()
+            await asyncio.gather(*self._beside, return_exceptions=True)
+            self.turn.answer, self.turn.failure = (
+                self._machine.answer,
+                self.turn.failure or self._machine.failure,
+            )
+            await beginning
+            await self._relay.history.end(
+                self.turn, tuple(self._machine.deliveries), hashlib.sha256(context.encode()).hexdigest()
+            )
+            self.turn.append(self._terminal)
+            self.turn.end()
+
+    async def _converse(self, beginning: asyncio.Task[str | None], context: str) -> None:
+        socket: aiohttp.ClientWebSocketResponse | None = None
+        try:
+            try:
+                socket = await self._connect()
+            except AgentUnreachable as error:
+                await self.inbox.put(Lost(str(error)))
+            else:
+                known = await beginning == hashlib.sha256(context.encode()).hexdigest()
+                text = self.turn.user_text if known else with_context(self.turn.user_text, context)
+                await self._send(socket, text)
+                self._start_beside(self._read(socket, text))
+            await self._loop()
+        finally:
+            if socket is not None:
+                await socket.close()
+
+    async def _connect(self) -> aiohttp.ClientWebSocketResponse:
+        agent, member, project = self._place.agent, self._place.member.id, self._place.project
+        url = agent.socket_url(member, project, self._harness_session)
+        socket = await self._relay.harnesses.open_socket(url, agent.authorization())
+        peer = socket.get_extra_info("peername")
+        self._address = peer[0] if isinstance(peer, tuple) else ""
+        return socket
+
+    @property
+    def _harness_session(self) -> str:
+        return pico.harness_session_id(
+            self._place.member.id, self.turn.session.session_id, self._place.project
+        )
+
+    async def _send(self, socket: aiohttp.ClientWebSocketResponse, text: str) -> None:
+        await self.inbox.put(Connected())
+        try:
+            await socket.send_str(pico.encode_send(secrets.token_hex(16), self._harness_session, text))
+        except (ConnectionError, aiohttp.ClientError):
+            await self.inbox.put(Lost("the connection broke before the message was sent"))
+
+    async def _read(self, socket: aiohttp.ClientWebSocketResponse, sent: str) -> None:
+        async for message in socket:
+            if message.type in {aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY}:
+                for event in pico.read_frame(message.data, user_text=sent):
+                    await self.inbox.put(event)
+        await self.inbox.put(Lost("the agent closed the connection"))
+
+    async def _loop(self) -> None:
+        clock = asyncio.get_running_loop().time
+        while not self._machine.over:
+            event: Event
+            try:
+                async with asyncio.timeout_at(self._machine.deadline()):
+                    event = await self.inbox.get()
+            except TimeoutError:
+                event = Tick()
+            for effect in self._machine.on(event, clock()):
+                self._apply(effect)
+
+    def _apply(self, effect: Effect) -> None:
+        match effect:
+            case Send(frame=Terminal() as terminal):
+                # Held back until the history has the turn: who has seen the end can read all of it.
+                self._terminal = terminal
+            case Send(frame=frame):
+                self.turn.append(frame)
+            case Fetch(key=key, reference=reference):
+                self._start_beside(self._fetch(key, reference))
+            case ListAttachments():
+                self._start_beside(self._list())
+            case Finish():
+                pass
+
+    def _start_beside(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+
+    async def _fetch(self, key: int, reference: MediaRef) -> None:
+        outcome = await self._deliveries.fetch(reference, self._address)
+        log.info("delivery", state=outcome.state, size=outcome.size, reason=outcome.reason)
+        await self.inbox.put(DeliveryDone(key, outcome))
+
+    async def _list(self) -> None:
+        try:
+            for outcome in await self._deliveries.written_by_agent():
+                log.info("delivery", state=outcome.state, size=outcome.size)
+                await self.inbox.put(Announced(outcome))
+        except WorkspaceError as error:
+            log.warning("attachments_not_listed", error=type(error).__name__)
+        await self.inbox.put(Listed())
+
+    def _context(self) -> str:
+        place = self._place
+        return Context(place.project, place.told(""), place.told(DELIVERY_DIRECTORY)).block()
+
+    def _fail(self, error: Exception) -> None:
+        """End the turn for a reason that the machine does not know: nothing of the agent's is missing then."""
+        answer = errors.answer(error, self.turn.turn_id)
+        if answer.code == errors.INTERNAL.code:
+            log.error("turn_failed", exc_info=error)
+        self.turn.failure = Failure(answer.code, answer.message)
+        self.turn.append(self.turn.failure)
+        self._terminal = Terminal("error")
+
+
+def _limits(chat: ChatSettings, deliveries: DeliverySettings) -> TurnLimits:
+    return TurnLimits(
+        grace=chat.grace,
+        delivery_settle=chat.delivery_settle,
+        silence_timeout=chat.silence_timeout,
+        turn_timeout=chat.turn_timeout,
+        fetch_total=deliveries.timeout,
+    )

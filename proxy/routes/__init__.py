@@ -1,0 +1,1 @@
+"""The HTTP routes: a request stops here; below them there are typed values only."""

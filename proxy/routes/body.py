@@ -1,0 +1,63 @@
+"""What routes read of a request besides its path: a JSON body, and query keys that come once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from aiohttp import web
+
+from proxy.errors import (
+    BodyTimeout,
+    BodyTooLarge,
+    InvalidRequest,
+    MalformedBody,
+    RepeatedField,
+    UnsupportedMediaType,
+)
+
+
+async def json_body(request: web.Request, limit: int, idle_timeout: float) -> object:
+    """The decoded JSON body of at most `limit` bytes, `idle_timeout` seconds at most between two reads.
+
+    Raises UnsupportedMediaType, BodyTooLarge, BodyTimeout, MalformedBody.
+    """
+    if request.content_type != "application/json":
+        raise UnsupportedMediaType("application/json")
+    if (request.content_length or 0) > limit:
+        raise BodyTooLarge(limit)
+    raw = bytearray()
+    try:
+        while not request.content.at_eof():
+            async with asyncio.timeout(idle_timeout):
+                raw += await request.content.readany()
+            if len(raw) > limit:
+                raise BodyTooLarge(limit)
+    except TimeoutError as error:
+        raise BodyTimeout(idle_timeout) from error
+    try:
+        return json.loads(raw, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise MalformedBody("it is not JSON in UTF-8") from error
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(name)
+
+
+def query_value(request: web.Request, name: str) -> str | None:
+    """A query key's value, None when it is absent or empty. Raises RepeatedField."""
+    values = request.query.getall(name, [])
+    if len(values) > 1:
+        raise RepeatedField(name)
+    return values[0] if values and values[0] else None
+
+
+def query_number(request: web.Request, name: str, default: int, at_most: int) -> int:
+    """A query key's whole number from 1 to `at_most`. Raises RepeatedField, InvalidRequest."""
+    value = query_value(request, name)
+    if value is None:
+        return default
+    if not (value.isascii() and value.isdigit() and 1 <= int(value[:9]) <= at_most and len(value) < 9):
+        raise InvalidRequest(name, f"give a whole number from 1 to {at_most}")
+    return int(value)

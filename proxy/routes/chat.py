@@ -1,0 +1,193 @@
+"""Chat: the list of agents, one turn as a stream or as one answer, and a session's history."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+
+from aiohttp import web
+
+from proxy import keys
+from proxy.chat_request import ChatRequest, check_session_id, parse_chat
+from proxy.errors import InvalidRequest, TurnFailed
+from proxy.history import Message
+from proxy.live import LiveTurn, SessionKey
+from proxy.rights import Action
+from proxy.routes.body import json_body, query_number, query_value
+from proxy.routing import Credential, Route
+from proxy.scope import Place, resolve
+from proxy.stream.events import Content, DeliveryNotice, Frame
+from proxy.stream.notices import notice
+from proxy.stream.sse import PING, Renderer, completion
+
+STREAM_HEADERS = {
+    "Content-Type": "text/event-stream",
+    "Cache-Control": "no-cache, no-transform",
+    "X-Accel-Buffering": "no",
+}
+Render = Callable[[LiveTurn, int, int], bytes]
+
+CLIENT_HEADER = "X-Isthmus-Client"
+GONE_CHECK_SECONDS = 1.0
+HISTORY_LIMIT, HISTORY_AT_MOST = 100, 500
+
+
+async def models(request: web.Request) -> web.Response:
+    """The agents that this member may use, in OpenAI's list shape."""
+    agents = request.app[keys.SERVICE].agents.of(request[keys.MEMBER])
+    data = [{"id": agent.key, "object": "model", "created": 0, "owned_by": "isthmus"} for agent in agents]
+    return web.json_response({"object": "list", "data": data})
+
+
+async def completions(request: web.Request) -> web.StreamResponse:
+    """One turn. The member's message goes to the agent once, whatever becomes of this connection."""
+    service = request.app[keys.SERVICE]
+    settings = service.settings
+    body = await json_body(request, settings.chat.max_body_bytes, settings.media.idle_timeout)
+    chat = parse_chat(body, [request.headers.get(name) for name in settings.chat.session_headers])
+    place = await resolve(request, chat.agent, chat.project, Action.CHAT)
+    session_id = chat.session_id or await service.history.session_of(
+        place.agent.key, place.member.id, place.project, chat.first_exchange
+    )
+    turn = LiveTurn(
+        turn_id=secrets.token_hex(16),
+        session=SessionKey(
+            place.agent.key, place.member.id, place.project, session_id or secrets.token_hex(16)
+        ),
+        user_text=chat.text,
+        created_at=time.time(),
+    )
+    if chat.stream:
+        return await _streamed(request, chat, turn, place)
+    return await _whole(request, turn, place)
+
+
+async def _streamed(
+    request: web.Request, chat: ChatRequest, turn: LiveTurn, place: Place
+) -> web.StreamResponse:
+    relay = request.app[keys.SERVICE].relay
+    render = _renderer(request, chat, turn)
+    run = relay.admit(turn, place)
+    response = web.StreamResponse(headers={**STREAM_HEADERS, "X-Session-Id": turn.session.session_id})
+    try:
+        # The member sees that the turn began before the agent is even contacted.
+        await response.prepare(request)
+        opened = len(turn.frames)
+        await response.write(render(turn, 0, opened))
+    finally:
+        relay.start(run)
+    await follow(request, response, turn, render, opened)
+    return response
+
+
+async def follow(
+    request: web.Request, response: web.StreamResponse, turn: LiveTurn, render: Render, position: int
+) -> None:
+    """Write a turn's frames from `position` to its end, with a comment for every silence."""
+    heartbeat = request.app[keys.SERVICE].settings.chat.heartbeat
+    clock = asyncio.get_running_loop().time
+    silent_since = clock()
+    while not (turn.over and position >= len(turn.frames)):
+        if request.transport is None or request.transport.is_closing():
+            return
+        due = silent_since + heartbeat
+        try:
+            async with asyncio.timeout_at(min(due, clock() + GONE_CHECK_SECONDS)):
+                await turn.changed(position)
+        except TimeoutError:
+            if clock() < due:
+                continue
+            await response.write(PING)
+        else:
+            end = len(turn.frames)
+            await response.write(render(turn, position, end))
+            position = end
+        silent_since = clock()
+
+
+async def _whole(request: web.Request, turn: LiveTurn, place: Place) -> web.Response:
+    relay = request.app[keys.SERVICE].relay
+    relay.start(relay.admit(turn, place))
+    while not turn.over:
+        await turn.changed(len(turn.frames))
+    answer = "".join(_said(request, frame) for frame in turn.frames)
+    if turn.failure is not None:
+        raise TurnFailed(turn.failure.code, turn.failure.message, answer)
+    body = completion(
+        turn_id=turn.turn_id, model=turn.session.agent, created=int(turn.created_at), content=answer
+    )
+    return web.json_response(body, headers={"X-Session-Id": turn.session.session_id})
+
+
+def _said(request: web.Request, frame: Frame) -> str:
+    match frame:
+        case Content(text):
+            return text
+        case DeliveryNotice(delivery):
+            return notice(delivery, show_link=_shows_links(request))
+    return ""
+
+
+async def history(request: web.Request) -> web.Response:
+    """A session's messages, oldest first; deliveries stand beside the answer that brought them."""
+    raw_session_id = query_value(request, "session_id")
+    if raw_session_id is None:
+        raise InvalidRequest("session_id", "name the session")
+    place = await resolve(
+        request, query_value(request, "agent"), query_value(request, "project"), Action.LIST
+    )
+    session = SessionKey(place.agent.key, place.member.id, place.project, check_session_id(raw_session_id))
+    service = request.app[keys.SERVICE]
+    messages = await service.history.messages(
+        session,
+        limit=query_number(request, "limit", HISTORY_LIMIT, HISTORY_AT_MOST),
+        before=query_value(request, "before"),
+    )
+    return web.json_response({"messages": [_message(message) for message in messages]})
+
+
+def _message(message: Message) -> dict[str, object]:
+    shown: dict[str, object] = {
+        "role": message.role,
+        "content": message.content,
+        "created_at": message.created_at.isoformat(),
+        "turn_id": message.turn_id,
+        "origin": message.origin,
+        "deliveries": [asdict(delivery) for delivery in message.deliveries],
+    }
+    if message.error is not None:
+        shown["error"] = message.error
+    return shown
+
+
+def _renderer(request: web.Request, chat: ChatRequest, turn: LiveTurn) -> Render:
+    """How this client's frames are written: its options, bound to the turn."""
+    renderer = Renderer(
+        turn_id=turn.turn_id,
+        model=turn.session.agent,
+        created=int(turn.created_at),
+        include_usage=chat.include_usage,
+        show_links=_shows_links(request),
+    )
+
+    def render(turn: LiveTurn, start: int, end: int) -> bytes:
+        return b"".join(
+            renderer.render(turn.frames[seq], seq if chat.event_ids else None) for seq in range(start, end)
+        )
+
+    return render
+
+
+def _shows_links(request: web.Request) -> bool:
+    """Clients that know our frames make links of them; the others get them as text."""
+    return CLIENT_HEADER not in request.headers
+
+
+ROUTES = [
+    Route("GET", "/v1/models", models, Credential.MEMBER, "reads"),
+    Route("POST", "/v1/chat/completions", completions, Credential.MEMBER, "turns"),
+    Route("GET", "/v1/sessions/history", history, Credential.MEMBER, "reads"),
+]

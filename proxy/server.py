@@ -1,0 +1,83 @@
+"""The listening side: a door for connections, the one ready line, and a clean end on SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import cast
+
+import structlog
+from aiohttp import http_parser, web
+
+from proxy import keys
+from proxy.app import build_app
+from proxy.connections import ConnectionDoor
+from proxy.settings import ServerSettings, Settings
+
+log = structlog.get_logger()
+
+LINGER_SECONDS = 10
+
+
+class CannotServe(Exception):
+    """The service cannot start as configured; the text says what to change."""
+
+
+async def serve(settings: Settings, announce: str = "") -> None:
+    """Serve until SIGTERM or SIGINT. Prints `ready http://HOST:PORT` once requests are answered, then `announce`.
+
+    Raises CannotServe, and what starting the store or reading secrets raises.
+    """
+    check_servable(settings)
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    app = build_app(settings)
+    # Our own middleware logs requests; aiohttp's signal handlers would end without draining.
+    runner = web.AppRunner(app, access_log=None, handle_signals=False, lingering_time=LINGER_SECONDS)
+    await runner.setup()
+    try:
+        inner = cast(web.Server[web.Request], runner.server)
+        listener = await _listen(lambda: ConnectionDoor(inner(), settings.server), settings.server)
+        print(f"ready http://{_shown(listener.sockets[0].getsockname())}", flush=True)
+        if announce:
+            print(announce, flush=True)
+        await stop.wait()
+        log.info("stopping")
+        listener.close()
+        await app[keys.SERVICE].relay.drain(settings.server.drain_timeout)
+    finally:
+        await runner.cleanup()
+
+
+async def _listen(factory: object, settings: ServerSettings) -> asyncio.Server:
+    try:
+        return await asyncio.get_running_loop().create_server(
+            factory,
+            settings.host,
+            settings.port,
+            reuse_address=True,
+            backlog=1024,  # type: ignore[arg-type]
+        )
+    except OSError as error:
+        raise CannotServe(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}") from error
+
+
+def _shown(address: tuple[str, int]) -> str:
+    host, port = address[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def check_servable(settings: Settings) -> None:
+    """Refuse what this version cannot do, instead of ignoring it. Raises CannotServe."""
+    if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
+        raise CannotServe("aiohttp's C parser is missing; the pure-Python one is not safe at the edge")
+    if settings.server.workers != 1:
+        raise CannotServe("server.workers: this version runs one process")
+    if settings.auth.oidc.issuer:
+        raise CannotServe("auth.oidc: this version has no OIDC; use tokens or a trusted header")
+    if settings.auth.mycelium.sources:
+        raise CannotServe(
+            "auth.mycelium: this version has no mycelium profile; use tokens or a trusted header"
+        )

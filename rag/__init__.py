@@ -1,0 +1,1 @@
+"""The store and the index. Knows no HTTP server and no workspace."""

@@ -1,0 +1,1 @@
+"""One confined tree: whoever holds a handle may name things below it, and nothing else."""
