@@ -41,9 +41,9 @@ class PartBegan:
 
 @dataclass(frozen=True, slots=True)
 class PartData:
-    """The next bytes of the part's content, never empty."""
+    """The next bytes of the part's content, never empty: a view, so that content is not copied again."""
 
-    data: bytes
+    data: memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +84,23 @@ class FormParser:
         self._delimiter = b"\r\n--" + boundary
         self._delimiter_line = re.compile(re.escape(self._delimiter) + rb"(\r\n|--)")
         # The first delimiter needs no line end before it (RFC 2046): with one here it is like all others.
-        self._buffer = b"\r\n"
+        self._rest = b"\r\n"
         self._state = _State.PREAMBLE
         self._parts = 0
 
     def feed(self, data: bytes) -> list[Event]:
         """What these bytes complete. What follows the closing delimiter is dropped."""
-        self._buffer += data
+        window = self._rest + data
         events: list[Event] = []
-        while self._advance(events):
-            pass
+        position, more = 0, True
+        while more:
+            if self._state is _State.HEADERS:
+                position, more = self._read_headers(window, position, events)
+            elif self._state is _State.EPILOGUE:
+                position, more = len(window), False
+            else:
+                position, more = self._read_content(window, position, events)
+        self._rest = window[position:]
         return events
 
     def finish(self) -> None:
@@ -101,45 +108,35 @@ class FormParser:
         if self._state is not _State.EPILOGUE:
             raise MalformedBody("the form ends before its closing boundary")
 
-    def _advance(self, events: list[Event]) -> bool:
-        """Take one step through the buffer; False when it needs more bytes."""
-        if self._state is _State.HEADERS:
-            return self._read_headers(events)
-        if self._state is _State.EPILOGUE:
-            self._buffer = b""
-            return False
-        return self._read_content(events)
-
-    def _read_content(self, events: list[Event]) -> bool:
+    def _read_content(self, window: bytes, start: int, events: list[Event]) -> tuple[int, bool]:
+        """Content or preamble from `start` on: where it stops, and whether the window has more to read."""
         # find() is several times faster than a pattern over content that holds no delimiter.
-        near = self._buffer.find(self._delimiter)
-        line = self._delimiter_line.search(self._buffer, near) if near >= 0 else None
+        near = window.find(self._delimiter, start)
+        line = self._delimiter_line.search(window, near) if near >= 0 else None
         # The last bytes may be the beginning of a delimiter: they wait for what follows them.
-        end = line.start() if line else max(0, len(self._buffer) - len(self._delimiter) - 1)
-        if end and self._state is _State.CONTENT:
-            events.append(PartData(self._buffer[:end]))
+        end = line.start() if line else max(start, len(window) - len(self._delimiter) - 1)
+        if self._state is _State.CONTENT and end > start:
+            events.append(PartData(memoryview(window)[start:end]))
         if line is None:
-            self._buffer = self._buffer[end:]
-            return False
+            return end, False
         if self._state is _State.CONTENT:
             events.append(PartEnded())
         self._state = _State.HEADERS if line[1] == b"\r\n" else _State.EPILOGUE
-        self._buffer = self._buffer[line.end() :]
-        return True
+        return line.end(), True
 
-    def _read_headers(self, events: list[Event]) -> bool:
-        end = self._buffer.find(b"\r\n\r\n")
-        if end > MAX_HEADER_BYTES or (end < 0 and len(self._buffer) > MAX_HEADER_BYTES + 3):
+    def _read_headers(self, window: bytes, start: int, events: list[Event]) -> tuple[int, bool]:
+        """The headers of one part, when they are whole."""
+        end = window.find(b"\r\n\r\n", start)
+        if (end if end >= 0 else len(window) - 3) - start > MAX_HEADER_BYTES:
             raise MalformedBody(f"a part has more than {MAX_HEADER_BYTES} bytes of headers")
         if end < 0:
-            return False
+            return start, False
         self._parts += 1
         if self._parts > MAX_PARTS:
             raise MalformedBody(f"the form has more than {MAX_PARTS} parts")
-        events.append(_part(self._buffer[:end]))
-        self._buffer = self._buffer[end + 4 :]
+        events.append(_part(window[start:end]))
         self._state = _State.CONTENT
-        return True
+        return end + 4, True
 
 
 def _part(block: bytes) -> PartBegan:

@@ -234,7 +234,7 @@ class _UploadForm:
         self._part = part.name
         self._fields[part.name] = bytearray()
 
-    async def add(self, data: bytes) -> None:
+    async def add(self, data: memoryview) -> None:
         if self._part == FILE_FIELD:
             await self._add_to_file(data)
             return
@@ -253,7 +253,7 @@ class _UploadForm:
             raise InvalidRequest(FILE_FIELD, "it is missing")
         return await self._sink.publish(self._name)
 
-    async def _add_to_file(self, data: bytes) -> None:
+    async def _add_to_file(self, data: memoryview) -> None:
         self._size += len(data)
         if self._size > self._media.max_bytes:
             raise FileTooLarge(self._media.max_bytes)
