@@ -10,12 +10,14 @@ import json
 import os
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+import pytest_asyncio
 
 from tests.support.demo import Demo, running_demo
 
@@ -90,23 +92,39 @@ def first_attachment(frames: list[Frame]) -> dict[str, str]:
     return next(f["payload"]["attachments"][0] for f in frames if "attachments" in f.get("payload", {}))
 
 
+@pytest.fixture(scope="module")
+def workspaces() -> Iterator[Path]:
+    """A folder that any uid can pass through. Not pytest's: its root is for its own user, each run sees to that."""
+    with tempfile.TemporaryDirectory(prefix="isthmus-agents-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("scripts")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def demo(workspaces: Path, scripts: Path) -> AsyncIterator[Demo]:
+    async with running_demo(workspaces, scripts=scripts, word_delay=0.005) as running:
+        yield running
+
+
 @pytest.fixture
-def workspaces(tmp_path: Path) -> Path:
-    """One member with two files, readable for any uid."""
-    for folder in [tmp_path, *tmp_path.parents[:2]]:
-        folder.chmod(0o755)  # pytest makes them 0700
-    public = tmp_path / "agents" / "ana" / "workspace" / "public"
+def member(workspaces: Path) -> str:
+    """A member of this test's own, who has two files."""
+    member = f"ana{len(list(workspaces.iterdir()))}"
+    public = workspaces / member / "workspace" / "public"
     (public / "attachments").mkdir(parents=True)
     (public / "notes.txt").write_text("one two three\nfour")
     (public / "attachments" / "old.md").write_text("# Old")
-    return tmp_path / "agents"
+    return member
 
 
 @pytest.fixture
-async def demo(workspaces: Path, tmp_path: Path) -> AsyncIterator[Demo]:
-    (tmp_path / "scripts").mkdir()
-    async with running_demo(workspaces, scripts=tmp_path / "scripts", word_delay=0.005) as running:
-        yield running
+def workspace(workspaces: Path, member: str) -> Path:
+    return workspaces / member / "workspace"
 
 
 @pytest.fixture
@@ -123,10 +141,10 @@ Connect = Callable[..., Any]
 
 
 @pytest.fixture
-async def connect(demo: Demo, http: aiohttp.ClientSession) -> AsyncIterator[Connect]:
+async def connect(demo: Demo, http: aiohttp.ClientSession, member: str) -> AsyncIterator[Connect]:
     async with contextlib.AsyncExitStack() as sockets:
 
-        async def connect(session_id: str = "s1", member: str = "ana", base: Demo = demo) -> Client:
+        async def connect(session_id: str = "s1", member: str = member, base: Demo = demo) -> Client:
             url, query = f"{base.url}/{member}/pico/ws", {"session_id": session_id}
             return Client(
                 await sockets.enter_async_context(http.ws_connect(url, params=query, headers=bearer(base)))
@@ -173,18 +191,19 @@ async def test_token_as_subprotocol_is_answered_with_it(demo: Demo, http: aiohtt
         assert ws.protocol == protocol
 
 
-async def test_hundred_and_first_socket_is_503(connect: Connect) -> None:
-    clients = [await connect(f"s{number}") for number in range(100)]
-    with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
-        await connect()
-    assert refused.value.status == 503
-    await clients[0].ws.close()
-    for _ in range(100):  # its place is free a moment after its close is acknowledged
-        with contextlib.suppress(aiohttp.WSServerHandshakeError):
-            assert "notes.txt" in await (await connect()).answer("list")
-            return
-        await asyncio.sleep(0.02)
-    pytest.fail("the place of a closed socket stays taken")
+async def test_hundred_and_first_socket_is_503(workspaces: Path, connect: Connect) -> None:
+    async with running_demo(workspaces, word_delay=0) as demo:
+        clients = [await connect(f"s{number}", base=demo) for number in range(100)]
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await connect(base=demo)
+        assert refused.value.status == 503
+        await clients[0].ws.close()
+        for _ in range(100):  # its place is free a moment after its close is acknowledged
+            with contextlib.suppress(aiohttp.WSServerHandshakeError):
+                assert "notes.txt" in await (await connect(base=demo)).answer("list")
+                return
+            await asyncio.sleep(0.02)
+        pytest.fail("the place of a closed socket stays taken")
 
 
 async def test_member_segment_cannot_leave_the_folder(demo: Demo, http: aiohttp.ClientSession) -> None:
@@ -200,7 +219,7 @@ async def test_frames_go_to_all_sockets_of_exactly_that_session(connect: Connect
 
 
 async def test_sessions_of_two_members_are_apart_even_with_one_id(connect: Connect) -> None:
-    ana, ben = await connect("s1", "ana"), await connect("s1", "ben")
+    ana, ben = await connect("s1"), await connect("s1", "ben")
     assert "notes.txt" in await ana.answer("what files do you see?")
     assert await ben.rest() == []
     assert await ben.answer("what files do you see?") == "There are no files in my workspace."
@@ -336,9 +355,9 @@ async def test_counts_words_of_a_named_file(connect: Connect) -> None:
     assert await (await connect()).answer("count words in notes.txt") == "notes.txt has 4 words."
 
 
-async def test_opens_an_attachment_by_exactly_the_told_path(connect: Connect, workspaces: Path) -> None:
+async def test_opens_an_attachment_by_exactly_the_told_path(connect: Connect, workspace: Path) -> None:
     client = await connect()
-    absolute = workspaces / "ana" / "workspace" / "public" / "notes.txt"
+    absolute = workspace / "public" / "notes.txt"
     for told in ("public/notes.txt", str(absolute)):
         assert await client.answer(f"[attachment: {told}]\nhere") == f"I received {told}: 18 bytes, 4 words."
     for told in ("notes.txt", "../../../secret", "/etc/passwd"):
@@ -356,16 +375,16 @@ async def test_context_is_neither_obeyed_nor_echoed(connect: Connect, block: str
     assert (await (await connect()).answer(block + "hello")).startswith("You said: hello\n")
 
 
-async def test_written_report_is_a_file_and_not_an_attachment(connect: Connect, workspaces: Path) -> None:
+async def test_written_report_is_a_file_and_not_an_attachment(connect: Connect, workspace: Path) -> None:
     frames = await (await connect()).turn("Write me a report")
-    written = workspaces / "ana" / "workspace" / "public" / "attachments" / "report.md"
+    written = workspace / "public" / "attachments" / "report.md"
     assert "- notes.txt: 18 bytes, 4 words" in written.read_text()
     assert not any("attachments" in frame.get("payload", {}) for frame in frames)
     assert frames[-1]["payload"]["content"] == "I have written the report to public/attachments/report.md."
 
 
-async def test_project_session_works_in_the_projects_folder(connect: Connect, workspaces: Path) -> None:
-    public = workspaces / "ana" / "workspace-apollo" / "public"
+async def test_project_session_works_in_the_projects_folder(connect: Connect, workspace: Path) -> None:
+    public = workspace.parent / "workspace-apollo" / "public"
     public.mkdir(parents=True)
     (public / "moon.txt").write_text("")
     assert await (await connect("p.apollo.s1")).answer("list") == "I see these files:\n- moon.txt (0 bytes)"
@@ -386,10 +405,11 @@ async def test_report_without_a_workspace_is_an_error_text_without_a_path(connec
     assert frames[-1]["payload"]["content"] == "Error processing message: my workspace does not exist yet"
 
 
-async def test_becomes_the_agents_uid_for_good_and_writes_as_it(workspaces: Path, connect: Connect) -> None:
+async def test_becomes_the_agents_uid_for_good_and_writes_as_it(
+    workspaces: Path, workspace: Path, connect: Connect
+) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root to change user")
-    workspace = workspaces / "ana" / "workspace"
     for path in [workspace, *workspace.rglob("*")]:
         os.chown(path, AGENT_UID, AGENT_UID)
     async with running_demo(workspaces, uid=AGENT_UID, gid=AGENT_UID) as demo:
@@ -406,12 +426,12 @@ async def test_becomes_the_agents_uid_for_good_and_writes_as_it(workspaces: Path
 
 
 async def test_media_serves_the_live_file_with_head_and_range(
-    connect: Connect, demo: Demo, http: aiohttp.ClientSession, workspaces: Path
+    connect: Connect, demo: Demo, http: aiohttp.ClientSession, workspace: Path
 ) -> None:
     sent = first_attachment(await (await connect()).turn("make a report"))
-    report = workspaces / "ana" / "workspace" / "out" / "report-1.md"
+    report = workspace / "out" / "report-1.md"
     report.write_text("changed since")
-    for base in ("", "/ana"):
+    for base in ("", f"/{workspace.parent.name}"):
         assert await media(http, demo, base + sent["url"]) == (200, b"changed since")
     assert await media(http, demo, sent["url"], headers={"Range": "bytes=8-"}) == (206, b"since")
     async with http.head(demo.url + sent["url"], headers=bearer(demo)) as head:
@@ -434,7 +454,7 @@ async def test_media_needs_the_bearer_and_a_known_id_of_that_member(
 # ---- scripts
 
 
-async def test_script_file_plays_its_frames_as_they_stand(connect: Connect, tmp_path: Path) -> None:
+async def test_script_file_plays_its_frames_as_they_stand(connect: Connect, scripts: Path) -> None:
     frame = {"type": "message.create", "payload": {"content": "$CONTENT", "message_id": "$ID1"}}
     steps = [
         {"frame": frame},
@@ -442,7 +462,7 @@ async def test_script_file_plays_its_frames_as_they_stand(connect: Connect, tmp_
         {"text": '{"half":'},
         {"frame": frame | {"session_id": "other"}},
     ]
-    (tmp_path / "scripts" / "one.jsonl").write_text("\n".join(map(json.dumps, steps)) + "\n")
+    (scripts / "one.jsonl").write_text("\n".join(map(json.dumps, steps)) + "\n")
     client = await connect()
     await client.send("play one")
     first = await client.next()
