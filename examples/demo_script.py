@@ -61,7 +61,6 @@ class ScriptedMedia:
         response.content_length = len(self.content.encode()) + self.size + self.missing
         await response.prepare(request)
         with contextlib.suppress(ConnectionError):  # the reader may leave a slow body
-            await response.write(b"")  # the headers go out now, not with the first piece
             for piece in self.pieces():
                 await asyncio.sleep(self.pause)
                 await response.write(piece)

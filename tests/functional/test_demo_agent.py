@@ -308,10 +308,12 @@ async def test_second_message_steers_the_running_turn(connect: Connect) -> None:
 async def test_stop_ends_the_turn_and_leaves_what_was_said(connect: Connect) -> None:
     client = await connect()
     await client.send("word " * 200)
-    await client.until(lambda frame: frame["type"] == "message.update")
+    frames = await client.until(lambda frame: frame["type"] == "message.update")
     await client.send("/stop")
-    frames = [*await client.until(is_final), *await client.rest()]
-    assert frames[-2]["payload"]["content"] == "Task stopped."
+    frames += [*await client.until(is_final), *await client.rest()]
+    half, told = text_frames(frames)[-2:]
+    assert half["payload"]["content"].endswith("word ")  # what follows the words was never said
+    assert (told["type"], told["payload"]["content"]) == ("message.create", "Task stopped.")
     assert "message.delete" not in types(frames)
     assert (await client.turn("/stop"))[1]["payload"]["content"] == "No active task to stop."
 
@@ -412,7 +414,10 @@ async def test_becomes_the_agents_uid_for_good_and_writes_as_it(
         pytest.skip("needs root to change user")
     for path in [workspace, *workspace.rglob("*")]:
         os.chown(path, AGENT_UID, AGENT_UID)
+    groups = os.getgroups()
+    os.setgroups([*groups, AGENT_UID + 1])  # one more, for the program to shed
     async with running_demo(workspaces, uid=AGENT_UID, gid=AGENT_UID) as demo:
+        os.setgroups(groups)
         status = Path(f"/proc/{demo.pid}/status").read_text()
         assert f"Uid:\t{AGENT_UID}\t{AGENT_UID}\t{AGENT_UID}\t{AGENT_UID}" in status
         assert "Groups:\t \n" in status
