@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MAX_MESSAGES = 10_000
+
 _BLANK_LINE = "\n\n"
 
 
@@ -14,7 +16,9 @@ class _Message:
 
 
 class Transcript:
-    """Messages by id, each given whole every time it grows; at most ``max_bytes`` of UTF-8 go out.
+    """Messages by id, each given whole every time it grows.
+
+    At most ``max_bytes`` of UTF-8 go out, in at most `MAX_MESSAGES` messages.
 
     A text that extends what was streamed of its message goes out as the difference. One that does not is
     never spliced: it goes out whole, as a new paragraph, and replaces its message in `text`.
@@ -24,11 +28,12 @@ class Transcript:
         self._messages: dict[str, _Message] = {}
         self._speaking: str | None = None
         self._room = max_bytes
+        self._full = False
 
     @property
     def full(self) -> bool:
         """Something did not fit, and was left out."""
-        return self._room < 0
+        return self._full
 
     @property
     def text(self) -> str:
@@ -55,7 +60,8 @@ class Transcript:
         if addition and apart and self._speaking is not None:
             addition = _BLANK_LINE + addition
         self._room -= len(addition.encode("utf-8", "replace"))
-        if self.full:
+        self._full |= self._room < 0 or (known is None and len(self._messages) >= MAX_MESSAGES)
+        if self._full:
             return ""
         if addition:
             self._speaking = message_id

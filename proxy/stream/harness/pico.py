@@ -163,7 +163,8 @@ def _tool(call: dict[str, Any], user_text: str | None) -> ToolCall:
     explanation = _text(extra, "tool_feedback_explanation") if isinstance(extra, dict) else ""
     explanation = explanation.removeprefix(_ECHO).strip()
     # What was sent ends with the member's own words; a block of context may stand before them.
-    if user_text and explanation.endswith(user_text.strip()):
+    echo = (user_text or "").strip()
+    if echo and explanation.endswith(echo):
         explanation = ""
     return ToolCall(name or "tool", explanation or None)
 
