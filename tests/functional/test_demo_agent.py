@@ -312,7 +312,8 @@ async def test_stop_ends_the_turn_and_leaves_what_was_said(connect: Connect) -> 
     await client.send("/stop")
     frames += [*await client.until(is_final), *await client.rest()]
     half, told = text_frames(frames)[-2:]
-    assert half["payload"]["content"].endswith("word ")  # what follows the words was never said
+    assert half["payload"]["content"].startswith("You said:")
+    assert "/help says this." not in half["payload"]["content"]  # its end was never said
     assert (told["type"], told["payload"]["content"]) == ("message.create", "Task stopped.")
     assert "message.delete" not in types(frames)
     assert (await client.turn("/stop"))[1]["payload"]["content"] == "No active task to stop."
