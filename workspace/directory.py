@@ -1,0 +1,164 @@
+"""One workspace on the disk: how its folders are opened and made. Runs on agent threads only."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from workspace import confine
+from workspace.confine import FOLDER, closing, facts, open_at
+from workspace.errors import (
+    IsAFile,
+    NoSuchFolder,
+    NotPermitted,
+    NotReadable,
+    PublicIsNotAFolder,
+    WorkspaceError,
+)
+from workspace.names import require_clean
+from workspace.paths import ATTACHMENTS, PUBLIC, RelPath, display
+from workspace.rights import Rights
+from workspace.settings import AgentTree
+
+_MEMBER_MODE = 0o755
+_OTHERS_WRITE = 0o022
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceDirectory:
+    """Opens ``root`` (from ``location.project_root``) below the tree, afresh for each operation.
+
+    Every descriptor that is returned is the caller's to close.
+    """
+
+    tree: AgentTree
+    root: RelPath
+    rights: Rights
+
+    def open(self) -> int:
+        """The workspace, as a name only. Raises NoSuchFolder.
+
+        The way down to it is opened with the service's rights: it is the operator's and the service's own, the
+        agent sees it through a mount and may not reach it here. All below is opened with the agent's.
+        """
+        with (
+            self.rights.service(),
+            _folder_facts(PUBLIC, NotPermitted),
+            closing(confine.open_tree(self.tree.root)) as tree,
+        ):
+            return open_at(tree, self.root.segments, os.O_PATH | os.O_DIRECTORY, one_mount=False)
+
+    def open_public(self) -> int:
+        """The public directory. Raises NoSuchFolder, PublicIsNotAFolder, NotReadable, MountInside."""
+        with (
+            closing(self.open()) as workspace,
+            _folder_facts(PUBLIC, NotReadable, lambda _: PublicIsNotAFolder()),
+        ):
+            return open_at(workspace, (PUBLIC,), FOLDER)
+
+    def open_folder(self, path: RelPath) -> int:
+        """A folder below the public directory. Raises as ``open_public``, and IsAFile."""
+        with closing(self.open_public()) as public, _folder_facts(display(path), NotReadable):
+            return open_at(public, path.segments, FOLDER)
+
+    def make_folder(self, path: RelPath) -> int:
+        """The folder, made with its parents where they are missing.
+
+        Raises as ``open_folder``, InvalidName for a missing segment that is not clean, NotPermitted, NoSpace.
+        """
+        folder = self.open_public()
+        for depth, name in enumerate(path.segments, start=1):
+            shown = display(RelPath(path.segments[:depth]))
+            with closing(folder) as parent:
+                folder = self._open_or_make(parent, name, shown)
+        return folder
+
+    def make(self) -> None:
+        """Make whatever is missing of the workspace, its public directory and the deliveries' directory in it.
+
+        Raises NoSuchFolder when the tree itself is missing, NotPermitted, NoSpace, ReadOnly, PublicIsNotAFolder,
+        IsAFile when ``attachments`` is no folder.
+        """
+        self._make_workspace()
+        with (
+            closing(self.open()) as workspace,
+            closing(self._open_or_make(workspace, PUBLIC, PUBLIC, lambda _: PublicIsNotAFolder())) as public,
+        ):
+            os.close(self._open_or_make(public, ATTACHMENTS, display(RelPath((ATTACHMENTS,)))))
+
+    def _make_workspace(self) -> None:
+        member_name, name = self.root.segments
+        with self.rights.service(), _folder_facts(PUBLIC, NotPermitted):
+            with closing(confine.open_tree(self.tree.root)) as tree:
+                made = _mkdir(tree, member_name, _MEMBER_MODE)
+                member = open_at(tree, (member_name,), FOLDER, one_mount=False)
+            with closing(member):
+                if made:
+                    os.fchmod(member, _MEMBER_MODE)
+                if _is_the_services_alone(member):
+                    self._give_workspace(member, name)
+                    return
+        # Somebody else may rename things in this folder: the service makes nothing there that it would give away.
+        with closing(self._open_member()) as member, _folder_facts(PUBLIC, NotPermitted):
+            _mkdir(member, name, self.tree.dir_mode)
+
+    def _open_member(self) -> int:
+        with (
+            self.rights.service(),
+            _folder_facts(PUBLIC, NotPermitted),
+            closing(confine.open_tree(self.tree.root)) as tree,
+        ):
+            return open_at(tree, self.root.segments[:1], os.O_PATH | os.O_DIRECTORY, one_mount=False)
+
+    def _give_workspace(self, member: int, name: str) -> None:
+        """Also one that an earlier run made and did not live to give away."""
+        _mkdir(member, name, self.tree.dir_mode)
+        with closing(open_at(member, (name,), os.O_PATH | os.O_DIRECTORY, one_mount=False)) as workspace:
+            owner = os.fstat(workspace).st_uid
+        if owner == os.geteuid() and owner != self.tree.uid:
+            # The mode first: the service may have no right to change it once the folder is the agent's.
+            os.chmod(name, self.tree.dir_mode, dir_fd=member)
+            os.chown(name, self.tree.uid, self.tree.gid, dir_fd=member, follow_symlinks=False)
+
+    def _open_or_make(
+        self, parent: int, name: str, shown: str, in_the_way: Callable[[str], WorkspaceError] = IsAFile
+    ) -> int:
+        try:
+            with _folder_facts(shown, NotReadable, in_the_way):
+                return open_at(parent, (name,), FOLDER)
+        except NoSuchFolder:
+            require_clean(name)
+        with _folder_facts(shown, NotPermitted, in_the_way):
+            made = _mkdir(parent, name, self.tree.dir_mode)
+            folder = open_at(parent, (name,), FOLDER)
+            if made:
+                os.fchmod(folder, self.tree.dir_mode)  # mkdir's mode went through the umask
+            return folder
+
+
+def same_folder(one: int, other: int) -> bool:
+    """Whether two descriptors hold the same directory."""
+    return os.path.sameopenfile(one, other)
+
+
+def _folder_facts(
+    shown: str, denied: Callable[[str], WorkspaceError], in_the_way: Callable[[str], WorkspaceError] = IsAFile
+) -> AbstractContextManager[None]:
+    return facts(shown, missing=NoSuchFolder, in_the_way=in_the_way, denied=denied)
+
+
+def _mkdir(parent: int, name: str, mode: int) -> bool:
+    """Whether it was made now: anything that has the name already is left to whoever opens it."""
+    try:
+        os.mkdir(name, mode, dir_fd=parent)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _is_the_services_alone(folder: int) -> bool:
+    status = os.fstat(folder)
+    return status.st_uid == os.geteuid() and not stat.S_IMODE(status.st_mode) & _OTHERS_WRITE

@@ -1,0 +1,187 @@
+"""Agent threads: the few threads on which all work on one workspace runs, with the agent's rights.
+
+Blocking calls on an agent's disk may hang for good. They have threads and a bounded queue per workspace, never the
+loop's default executor, so that one workspace on a hung disk stops no other; idle threads end by themselves, so
+that a thousand members are not a thousand threads. A job starts no subprocess: ``execve`` gives up the rights.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any, ParamSpec, TypeVar
+
+from workspace.errors import Busy
+from workspace.rights import Rights
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+IDLE_SECONDS = 10.0
+CLOSE_SECONDS = 5.0
+
+_Job = tuple["Future[Any]", Callable[[], Any]]
+
+
+class AgentThreads(Executor):
+    """An executor whose jobs have the agent's rights; at most ``workers`` run and ``waiting`` wait.
+
+    A job fails with AgentRightsUnavailable, untouched, where its thread cannot take these rights.
+    """
+
+    def __init__(
+        self, uid: int, gid: int, workers: int = 2, waiting: int = 16, *, idle: float = IDLE_SECONDS
+    ) -> None:
+        self.rights = Rights(uid, gid)
+        self._workers = workers
+        self._limit = workers + waiting
+        self._idle_seconds = idle
+        self._changed = threading.Condition()
+        self._queue: deque[_Job] = deque()
+        self._threads: set[threading.Thread] = set()
+        self._idle = 0
+        self._pending = 0
+        self._closing = False
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Queue a job. Raises Busy when too many wait."""
+        with self._changed:
+            if self._closing or self._pending >= self._limit:
+                raise Busy()
+            return self._put(lambda: fn(*args, **kwargs))
+
+    def submit_always(self, fn: Callable[[], T]) -> Future[T]:
+        """Queue a job that gives something back (a descriptor, a name): it is never refused."""
+        with self._changed:
+            return self._put(fn)
+
+    async def run(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The job's result. Raises what the job raises, and Busy."""
+        return await asyncio.wrap_future(self.submit(fn, *args, **kwargs))
+
+    async def run_opening(
+        self, fn: Callable[P, T], close: Callable[[T], None], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """As ``run``, for a job that opens something: ``close`` gets it if the caller is cancelled meanwhile."""
+        future = self.submit(fn, *args, **kwargs)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            future.add_done_callback(lambda done: _close_result(done, close))
+            raise
+
+    async def close(self) -> None:
+        """Take no more jobs, wait a while for those that run, end the threads that can be ended."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+            threads = list(self._threads)
+        ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        waiter = threading.Thread(target=_join_all, args=(threads, loop, ended), daemon=True)
+        waiter.start()
+        try:
+            await asyncio.wait_for(ended.wait(), CLOSE_SECONDS)
+            waiter.join()
+        except TimeoutError:
+            return  # a disk hangs; the threads are daemons and do not hold the process
+
+    def _put(self, call: Callable[[], T]) -> Future[T]:
+        future: Future[T] = Future()
+        future.add_done_callback(self._done)  # the first callback: the place is free before the caller knows
+        self._queue.append((future, call))
+        self._pending += 1
+        if len(self._queue) > self._idle and len(self._threads) < self._workers:
+            thread = threading.Thread(target=self._work, name=f"agent-{self.rights.uid}", daemon=True)
+            self._threads.add(thread)
+            thread.start()
+        else:
+            self._changed.notify()
+        return future
+
+    def _work(self) -> None:
+        while (job := self._take_job()) is not None:
+            _perform(*job, self.rights)
+            del job  # its result is the caller's, not kept alive by a thread that waits
+
+    def _done(self, _: Future[Any]) -> None:
+        with self._changed:
+            self._pending -= 1
+
+    def _take_job(self) -> _Job | None:
+        """The next job; None ends the thread, decided under the lock so that no job is left behind."""
+        with self._changed:
+            self._idle += 1
+            self._changed.wait_for(lambda: self._queue or self._closing, self._idle_seconds)
+            self._idle -= 1
+            if self._queue:
+                return self._queue.popleft()
+            self._threads.discard(threading.current_thread())
+            return None
+
+
+class Lane(Executor):
+    """The jobs about one open thing: one at a time, and none once it is closed.
+
+    The thing's own lock, not the event loop, keeps the order: a caller that was cancelled has gone while its last
+    write may still run, and a descriptor that is closed under a write may already be another file's.
+    """
+
+    def __init__(self, threads: AgentThreads, close: Callable[[], None]) -> None:
+        self._threads = threads
+        self._close = close
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Queue a job about the thing. Raises Busy; the job raises ValueError once the thing is closed."""
+        return self._threads.submit(self._in_turn, lambda: fn(*args, **kwargs))
+
+    async def run(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The job's result, as ``AgentThreads.run``."""
+        return await asyncio.wrap_future(self.submit(fn, *args, **kwargs))
+
+    async def close(self) -> None:
+        """Close the thing after the job that runs; also if the caller is cancelled while it waits."""
+        await asyncio.shield(asyncio.wrap_future(self._threads.submit_always(self._finish)))
+
+    def _in_turn(self, call: Callable[[], T]) -> T:
+        with self._lock:
+            if self._closed:
+                raise ValueError("the file is closed")
+            return call()
+
+    def _finish(self) -> None:
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._close()
+
+
+def _perform(future: Future[Any], call: Callable[[], Any], rights: Rights) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        rights.take()
+        result = call()
+    except BaseException as error:  # whatever it is, it is the caller's
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+def _close_result(future: Future[T], close: Callable[[T], None]) -> None:
+    if not future.cancelled() and future.exception() is None:
+        close(future.result())
+
+
+def _join_all(threads: list[threading.Thread], loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
+    for thread in threads:
+        thread.join()
+    try:
+        loop.call_soon_threadsafe(ended.set)
+    except RuntimeError:
+        return  # the loop was closed while a disk hung

@@ -1,0 +1,33 @@
+"""All workspaces of the service, and the threads that they share."""
+
+from __future__ import annotations
+
+import asyncio
+from weakref import WeakValueDictionary
+
+from workspace.handle import Workspace
+from workspace.location import Location
+from workspace.offload import AgentThreads
+from workspace.settings import AgentTree
+
+
+class Workspaces:
+    """Gives handles. Those of one workspace share its threads, which live as long as a handle or a job does.
+
+    ``durable=False`` leaves out the fsync of what is published: for measurements only.
+    """
+
+    def __init__(self, *, durable: bool = True) -> None:
+        self._durable = durable
+        self._threads: WeakValueDictionary[tuple[str, Location], AgentThreads] = WeakValueDictionary()
+
+    def open(self, tree_key: str, tree: AgentTree, location: Location) -> Workspace:
+        """The handle of a workspace that may not exist yet; does no I/O. ``tree_key`` is the agent's key."""
+        threads = self._threads.get((tree_key, location))
+        if threads is None:
+            threads = self._threads[(tree_key, location)] = AgentThreads(tree.uid, tree.gid)
+        return Workspace(tree, location, threads, durable=self._durable)
+
+    async def close(self) -> None:
+        """Refuse further work, wait a while for what runs, end the threads."""
+        await asyncio.gather(*(threads.close() for threads in list(self._threads.values())))
