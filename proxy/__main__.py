@@ -99,7 +99,7 @@ def _psql(options: argparse.Namespace) -> None:
     settings = load_settings(options.config)
     rest = [word for word in options.rest if word != "--"]
     if settings.store.url:
-        argv, environment = ["psql", settings.store.url], {}
+        argv, environment = ["psql", settings.store.url], dict[str, str]()
     else:
         argv, environment = psql_command(settings.store.directory)
     os.execvpe(argv[0], [*argv, *rest], {**os.environ, **environment})  # noqa: S606  # psql takes our place

@@ -23,6 +23,7 @@ from proxy.settings import DeliverySettings
 from proxy.stream.events import Delivery, MediaRef
 from workspace.errors import InvalidName, NoSpace, WorkspaceError
 from workspace.handle import Workspace
+from workspace.location import project_root
 from workspace.names import clean_name, number_name
 from workspace.paths import RelPath
 
@@ -79,6 +80,10 @@ class TurnDeliveries:
     def _workspace(self) -> Workspace:
         return self._place.workspace
 
+    @property
+    def _claim_key(self) -> str:
+        return f"{self._place.agent.key}/{project_root(self._place.location)}"
+
     async def begin(self) -> None:
         """Remember what lies in `public/attachments/` now: only what comes later is this turn's."""
         self._before = await self._workspace.snapshot()
@@ -130,7 +135,7 @@ class TurnDeliveries:
                 await incoming.write(data)
             published = await incoming.publish(name)
         inode, mtime_ns, _ = published.identity
-        self._claims.claim(self._workspace.key, published.path, inode, mtime_ns)
+        self._claims.claim(self._claim_key, published.path, inode, mtime_ns)
         return Delivery("stored", published.name, published.path, published.size)
 
     async def written_by_agent(self) -> list[Delivery]:
@@ -145,7 +150,7 @@ class TurnDeliveries:
         return [
             Delivery("stored", path.rpartition("/")[2], path, size)
             for path, (inode, size, mtime_ns) in sorted(new.items())
-            if self._claims.claim(self._workspace.key, path, inode, mtime_ns)
+            if self._claims.claim(self._claim_key, path, inode, mtime_ns)
         ]
 
     def _new(self, found: Snapshot) -> Snapshot:

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from proxy.identity import new_token, token_digest
-from proxy.lifecycle import prepare_data_dir, secret_key
+from proxy.lifecycle import prepare_directories, secret_key
 from proxy.logs import configure_logging
 from proxy.server import CannotServe, serve
 from proxy.settings import load_settings
@@ -28,7 +28,7 @@ async def demo() -> None:
     """Serve with the demo agent until SIGTERM or Ctrl-C; prints `token <value>` beside the ready line."""
     base = load_settings(None)
     configure_logging(base.log)
-    directory = prepare_data_dir(base.store.directory)
+    directory = prepare_directories(base)
     token = _kept_token(directory)
     workspaces = directory / "agents" / "demo"
     workspaces.mkdir(mode=0o755, parents=True, exist_ok=True)

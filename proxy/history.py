@@ -8,6 +8,8 @@ saw to its end.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -17,18 +19,18 @@ import structlog
 from proxy.chat_request import exchange_digest
 from proxy.live import LiveTurn, SessionKey
 from proxy.stream.events import Delivery
-from rag import queries
 from rag.errors import StoreUnavailable
+from rag.pool import translated
+from rag.queries import load
 
 log = structlog.get_logger()
 
-SQL = queries.load("proxy", "history.sql")
+SQL = load("proxy", "history.sql")
 MAIN = "main"
 TITLE_LENGTH = 80
 WRITE_SECONDS = 2.0
 RETRY_SECONDS = 2.0
 MAX_UNWRITTEN = 1000
-STORE_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +77,21 @@ class History:
             if not await self._written(record):
                 log.error("history_lost", turn_id=record.turn.turn_id)
 
+    @asynccontextmanager
+    async def _borrowed(self) -> AsyncIterator[asyncpg.Connection]:
+        """A connection for a short while: nobody waits long for a store that is away. Raises StoreUnavailable."""
+        with translated():
+            async with asyncio.timeout(WRITE_SECONDS), self._pool.acquire() as connection:
+                yield connection
+
     async def begin(self, turn: LiveTurn) -> str | None:
         """Write the turn's beginning. The digest of the context that the session was last told, or None; a
         store that is away costs the turn nothing: its end is written whole."""
         try:
-            async with (
-                asyncio.timeout(WRITE_SECONDS),
-                self._pool.acquire() as connection,
-                connection.transaction(),
-            ):
+            async with self._borrowed() as connection, connection.transaction():
                 return await self._begin(connection, turn)
-        except STORE_ERRORS as error:
-            log.warning("history_begin_not_written", error=type(error).__name__)
+        except StoreUnavailable as error:
+            log.warning("history_begin_not_written", reason=error.reason)
             return None
 
     async def _begin(self, connection: asyncpg.Connection, turn: LiveTurn) -> str | None:
@@ -117,15 +122,11 @@ class History:
 
     async def _written(self, record: TurnRecord) -> bool:
         try:
-            async with (
-                asyncio.timeout(WRITE_SECONDS),
-                self._pool.acquire() as connection,
-                connection.transaction(),
-            ):
+            async with self._borrowed() as connection, connection.transaction():
                 await self._begin(connection, record.turn)
                 await self._end(connection, record)
-        except STORE_ERRORS as error:
-            log.warning("history_not_written", error=type(error).__name__, turn_id=record.turn.turn_id)
+        except StoreUnavailable as error:
+            log.warning("history_not_written", reason=error.reason, turn_id=record.turn.turn_id)
             return False
         return True
 
@@ -151,25 +152,20 @@ class History:
         if first_exchange is None:
             return None
         try:
-            async with asyncio.timeout(WRITE_SECONDS):
-                found: str | None = await self._pool.fetchval(
+            async with self._borrowed() as connection:
+                found: str | None = await connection.fetchval(
                     SQL["session_by_first_exchange"], agent, member, project or MAIN, first_exchange
                 )
-        except STORE_ERRORS as error:
-            log.warning("session_not_looked_up", error=type(error).__name__)
+        except StoreUnavailable as error:
+            log.warning("session_not_looked_up", reason=error.reason)
             return None
         return found
 
     async def messages(self, session: SessionKey, *, limit: int, before: str | None) -> list[Message]:
         """The last messages of a session (before the turn `before`), oldest first. Raises StoreUnavailable."""
-        try:
-            async with asyncio.timeout(WRITE_SECONDS), self._pool.acquire() as connection:
-                turns = await connection.fetch(SQL["turns_of_session"], *_columns(session), before, limit)
-                deliveries = await connection.fetch(
-                    SQL["deliveries_of_turns"], [row["turn_id"] for row in turns]
-                )
-        except STORE_ERRORS as error:
-            raise StoreUnavailable(type(error).__name__) from error
+        async with self._borrowed() as connection:
+            turns = await connection.fetch(SQL["turns_of_session"], *_columns(session), before, limit)
+            deliveries = await connection.fetch(SQL["deliveries_of_turns"], [row["turn_id"] for row in turns])
         of_turn: dict[str, list[Delivery]] = {}
         for row in deliveries:
             of_turn.setdefault(row["turn_id"], []).append(

@@ -58,12 +58,13 @@ class Service:
 async def running(app: web.Application, settings: Settings) -> AsyncIterator[None]:
     """The application's cleanup context: the service is there between its two halves."""
     async with AsyncExitStack() as stack:
-        directory = prepare_data_dir(settings.store.directory)
+        directory = await asyncio.to_thread(prepare_directories, settings)
+        key, service = await asyncio.to_thread(_own_keys, directory)
         connect = await _store(stack, settings, directory)
         pool = await stack.enter_async_context(await open_pool(connect))
         applied = await migrate(pool)
         log.info("store_ready", migrations_applied=len(applied))
-        history = await stack.enter_async_context(History(pool, service=service_id(directory)))
+        history = await stack.enter_async_context(History(pool, service=service))
         workspaces = Workspaces()
         stack.push_async_callback(workspaces.close)
         harnesses = await stack.enter_async_context(Harnesses(settings.chat.connect_timeout))
@@ -77,7 +78,7 @@ async def running(app: web.Application, settings: Settings) -> AsyncIterator[Non
         stack.callback(uploads.close)
         app[keys.SERVICE] = Service(
             settings=settings,
-            authenticator=Authenticator(settings, secret_key(directory, "cookie")),
+            authenticator=Authenticator(settings, key),
             agents=Agents(settings),
             workspaces=workspaces,
             history=history,
@@ -97,10 +98,25 @@ async def _store(stack: AsyncExitStack, settings: Settings, directory: Path) -> 
     return await stack.enter_async_context(server)
 
 
-def prepare_data_dir(directory: Path) -> Path:
-    """Make the data directory (0755: the store's and the agents' directories below keep their own doors)."""
+def prepare_directories(settings: Settings) -> Path:
+    """Make the data directory (0755: what is below keeps its own doors) and the agents' folders in it.
+
+    Raises NotADirectoryError for an agent's own `workspaces` that does not exist: it is the operator's to make.
+    """
+    directory = settings.store.directory
     directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+    for agent in settings.agents:
+        workspaces = settings.agent_workspaces(agent)
+        if not agent.workspaces:
+            workspaces.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if not workspaces.is_dir():
+            raise NotADirectoryError(f"agents[{agent.key}].workspaces: there is no directory {workspaces}")
     return directory
+
+
+def _own_keys(directory: Path) -> tuple[bytes, str]:
+    """The cookie's key, and this installation's id, by which a restart knows which turns were its own."""
+    return secret_key(directory, "cookie"), secret_key(directory, "service-id")[:16].hex()
 
 
 def secret_key(directory: Path, name: str) -> bytes:
@@ -112,11 +128,6 @@ def secret_key(directory: Path, name: str) -> bytes:
         return path.read_bytes()
     except FileNotFoundError:
         return _written_once(path, secrets.token_bytes(32))
-
-
-def service_id(directory: Path) -> str:
-    """This installation's own id: a restart knows by it which unfinished turns were its own."""
-    return secret_key(directory, "service-id")[:16].hex()
 
 
 def _written_once(path: Path, data: bytes) -> bytes:

@@ -13,6 +13,7 @@ from ipaddress import ip_address
 
 import structlog
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from proxy import errors, keys
 from proxy.connections import ConnectionDoor
@@ -100,7 +101,7 @@ def _translated(request: web.Request, error: Exception) -> Exception:
     return error
 
 
-def door(settings: Settings, limiter: RateLimiter) -> Handler:
+def door(settings: Settings, limiter: RateLimiter) -> Middleware:
     """The middleware that decides whether a request gets to its handler at all."""
 
     @web.middleware
@@ -121,7 +122,7 @@ def door(settings: Settings, limiter: RateLimiter) -> Handler:
             await send_continue(request)
         return await handler(request)
 
-    return at_the_door  # type: ignore[return-value]  # web.middleware keeps the two-argument form
+    return at_the_door
 
 
 def _take(limiter: RateLimiter, route: Route, member: str, limits: LimitSettings) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Callable
 from typing import cast
 
 import structlog
@@ -38,7 +39,7 @@ async def serve(settings: Settings, announce: str = "") -> None:
     runner = web.AppRunner(app, access_log=None, handle_signals=False, lingering_time=LINGER_SECONDS)
     await runner.setup()
     try:
-        inner = cast(web.Server[web.Request], runner.server)
+        inner = cast(web.Server, runner.server)
         listener = await _listen(lambda: ConnectionDoor(inner(), settings.server), settings.server)
         print(f"ready http://{_shown(listener.sockets[0].getsockname())}", flush=True)
         if announce:
@@ -51,14 +52,10 @@ async def serve(settings: Settings, announce: str = "") -> None:
         await runner.cleanup()
 
 
-async def _listen(factory: object, settings: ServerSettings) -> asyncio.Server:
+async def _listen(factory: Callable[[], asyncio.Protocol], settings: ServerSettings) -> asyncio.Server:
     try:
         return await asyncio.get_running_loop().create_server(
-            factory,
-            settings.host,
-            settings.port,
-            reuse_address=True,
-            backlog=1024,  # type: ignore[arg-type]
+            factory, settings.host, settings.port, reuse_address=True, backlog=1024
         )
     except OSError as error:
         raise CannotServe(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}") from error
@@ -73,11 +70,16 @@ def check_servable(settings: Settings) -> None:
     """Refuse what this version cannot do, instead of ignoring it. Raises CannotServe."""
     if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
         raise CannotServe("aiohttp's C parser is missing; the pure-Python one is not safe at the edge")
-    if settings.server.workers != 1:
-        raise CannotServe("server.workers: this version runs one process")
-    if settings.auth.oidc.issuer:
-        raise CannotServe("auth.oidc: this version has no OIDC; use tokens or a trusted header")
-    if settings.auth.mycelium.sources:
-        raise CannotServe(
-            "auth.mycelium: this version has no mycelium profile; use tokens or a trusted header"
-        )
+    absent = {
+        "server.workers above 1": settings.server.workers != 1,
+        "server.cors_origins": bool(settings.server.cors_origins),
+        "media.quota_bytes": settings.media.quota_bytes != 0,
+        "agents[].hook": any(agent.hook for agent in settings.agents),
+        'agents[].on_client_leave="stop"': any(a.on_client_leave == "stop" for a in settings.agents),
+        "auth.oidc": bool(settings.auth.oidc.issuer),
+        "auth.mycelium": bool(settings.auth.mycelium.sources),
+        "metrics.port": settings.metrics.port != 0,
+    }
+    for name, asked in absent.items():
+        if asked:
+            raise CannotServe(f"{name} is not in this version; leave it at its default")

@@ -6,6 +6,7 @@ any number of services may start at once on one database. The table ``migrations
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 from dataclasses import dataclass
@@ -72,7 +73,7 @@ async def migrate(
     if isinstance(conn_or_pool, asyncpg.Pool):
         async with conn_or_pool.acquire() as conn:
             return await migrate(conn, migrations)
-    todo = load_migrations() if migrations is None else migrations
+    todo = await asyncio.to_thread(load_migrations) if migrations is None else migrations
     done: list[str] = []
     while name := await _apply_next(conn_or_pool, todo):
         done.append(name)

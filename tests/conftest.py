@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -13,9 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from blockbuster import blockbuster_ctx
+
+from tests.support.postgres import TestServer, fresh_database, session_server
+from tests.support.service import RunningService, running_service
 
 LOOPBACK = ("127.", "::1", "localhost")
-SLOW_CALLBACK_SECONDS = 0.5
 SETTLE_SECONDS = 3.0
 
 
@@ -33,7 +37,8 @@ def _loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _threads() -> set[threading.Thread]:
-    return {thread for thread in threading.enumerate() if not thread.daemon}
+    # The loop's own executor ("asyncio_0") ends with the loop, after the fixtures.
+    return {t for t in threading.enumerate() if not t.daemon and not t.name.startswith("asyncio_")}
 
 
 def _descriptors() -> set[tuple[str, str]]:
@@ -47,11 +52,8 @@ def _descriptors() -> set[tuple[str, str]]:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
+def _nothing_left() -> Iterator[None]:
     """Every thread and descriptor that a test opens is closed when it ends."""
-    if "module_keeps_open" in request.fixturenames:
-        yield
-        return
     threads, descriptors = _threads(), _descriptors()
     yield
     deadline = time.monotonic() + SETTLE_SECONDS
@@ -68,3 +70,44 @@ def _nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def _ours(target: str) -> bool:
     return not target.startswith(("/dev/", "anon_inode:[pidfd]", "/proc/")) and ".hypothesis" not in target
+
+
+@pytest.fixture(autouse=True)
+async def _no_task_left() -> AsyncIterator[None]:
+    """Every task that a test starts is over when it ends."""
+    before = asyncio.all_tasks()
+    yield
+    left = asyncio.all_tasks() - before - {asyncio.current_task()}
+    assert not left, f"tasks left: {left}"
+
+
+@pytest.fixture(autouse=True)
+def _no_blocking_call() -> Iterator[None]:
+    """A call of ours that would stop the event loop is an error."""
+    with blockbuster_ctx(scanned_modules=["proxy", "rag", "workspace"]) as guard:
+        # asyncpg looks for its optional key files once, when a pool opens its first connection.
+        guard.functions["os.stat"].can_block_in("asyncpg/connect_utils.py", {"_parse_connect_arguments"})
+        guard.functions["os.stat"].can_block_in("asyncpg/connect_utils.py", {"_parse_connect_dsn_and_args"})
+        yield
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[TestServer]:
+    """One embedded PostgreSQL for the whole run, with a migrated template."""
+    with session_server() as server:
+        yield server
+
+
+@pytest.fixture
+def open_dir() -> Iterator[Path]:
+    """A directory that any uid may walk into, unlike pytest's own."""
+    with tempfile.TemporaryDirectory(prefix="isthmus-") as top:
+        Path(top).chmod(0o755)
+        yield Path(top)
+
+
+@pytest.fixture
+async def service(postgres: TestServer, open_dir: Path) -> AsyncIterator[RunningService]:
+    """The whole service on loopback with the demo agent; `member` is signed in by token."""
+    async with fresh_database(postgres) as connect, running_service(open_dir, connect) as running:
+        yield running
