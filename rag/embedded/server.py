@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 from rag.embedded import launch
 from rag.embedded.binaries import Binaries, binaries_for_others, find_binaries
@@ -27,6 +28,8 @@ from rag.embedded.directory import (
     server_user,
 )
 from rag.errors import EmbeddedFailed, StoreVersionMismatch
+
+T = TypeVar("T")
 
 FIRST_DELAY = 0.2  # seconds before a server that ended by itself is started again; doubled each time
 LONGEST_DELAY = 5.0
@@ -79,6 +82,16 @@ def _settle(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Run what blocks; if this is cancelled the work is waited for, because it uses the directory."""
+    job = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(job)
+    except asyncio.CancelledError:
+        await asyncio.wait({job})
+        raise
+
+
 class EmbeddedServer:
     """One PostgreSQL below ``directory``, which this object alone may use while it runs.
 
@@ -91,7 +104,8 @@ class EmbeddedServer:
         self._uid = uid
         self._log = log
         self._descriptors: list[int] = []  # the lock's and, where its path is long, the socket directory's
-        self._handle: int | None = None  # a pidfd of the running server
+        self._process: subprocess.Popen[bytes] | None = None
+        self._handle: int | None = None  # its pidfd
         self._last_lines: deque[str] = deque(maxlen=LINES_KEPT)
         self._ready = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -117,48 +131,39 @@ class EmbeddedServer:
             raise
 
     async def _start(self) -> ConnectArgs:
-        user = server_user(self._uid)
-        self._descriptors.append(lock(self._directory))
-        binaries = await self._prepare(user)
+        loop = asyncio.get_running_loop()
+        user, binaries, connect = await _in_thread(partial(self._prepare, loop))
         self._supervision = asyncio.create_task(self._supervise(user, binaries), name="embedded PostgreSQL")
         ready = asyncio.create_task(self._ready.wait())
-        await asyncio.wait(
-            {self._supervision, ready}, timeout=START_PATIENCE, return_when=asyncio.FIRST_COMPLETED
-        )
-        if not ready.done():
+        try:
+            await asyncio.wait(
+                {self._supervision, ready}, timeout=START_PATIENCE, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
             ready.cancel()
+        if not self._ready.is_set():
             if self._supervision.done():
                 self._supervision.result()  # raises why
             raise EmbeddedFailed("start", f"not ready after {START_PATIENCE:.0f} s; the log says why")
-        return self._connect_args()
+        return connect
 
-    async def _prepare(self, user: ServerUser) -> Binaries:
-        """What blocks runs in a thread, and is waited for if this is cancelled: it uses the directory."""
-        loop = asyncio.get_running_loop()
+    def _prepare(self, loop: asyncio.AbstractEventLoop) -> tuple[ServerUser, Binaries, ConnectArgs]:
+        """All that has to be done before the server runs; blocks."""
 
         def log(line: str) -> None:
             loop.call_soon_threadsafe(self._log, line)
 
-        def work() -> Binaries:
-            with reported("binaries"):
-                binaries = binaries_for_others(self._directory) if user.separate else find_binaries()
-            prepare(self._directory, user, binaries, log)
-            return binaries
-
-        job = asyncio.ensure_future(asyncio.to_thread(work))
-        try:
-            return await asyncio.shield(job)
-        except asyncio.CancelledError:
-            await asyncio.wait({job})
-            raise
-
-    def _connect_args(self) -> ConnectArgs:
+        user = server_user(self._uid)
+        self._descriptors.append(lock(self._directory))
+        with reported("binaries"):
+            binaries = binaries_for_others(self._directory) if user.separate else find_binaries()
+        prepare(self._directory, user, binaries, log)
         sockets = socket_directory(self._directory)
         host = str(sockets)
         if not fits(sockets):
             host, descriptor = open_short_path(sockets)
             self._descriptors.append(descriptor)
-        return ConnectArgs(host=host, port=PORT, user=ROLE, database=DATABASE)
+        return user, binaries, ConnectArgs(host=host, port=PORT, user=ROLE, database=DATABASE)
 
     async def stop(self) -> None:
         """End the server (its clients are cut off, what was committed stays) and let go of the directory."""
@@ -214,23 +219,24 @@ class EmbeddedServer:
     async def _run(self, user: ServerUser, binaries: Binaries) -> None:
         """Start the server once and wait for its end."""
         self._last_lines.clear()
-        loop = asyncio.get_running_loop()
         reader, writer = os.pipe()
-        transport, pipe = await loop.connect_read_pipe(
+        transport, pipe = await asyncio.get_running_loop().connect_read_pipe(
             partial(LogPipe, self._on_line), os.fdopen(reader, "rb", 0)
         )
         try:
             try:
-                process = self._spawn(user, binaries, writer)
+                handle = await _in_thread(partial(self._spawn, user, binaries, writer))
             finally:
                 os.close(writer)
-            await self._wait_for_end(process)
+            await self._wait_for_end(handle)
             # Children that outlive their postmaster hold the pipe for the moment until they notice.
             await asyncio.wait({pipe.closed}, timeout=FIRST_DELAY)
         finally:
             transport.close()
+            self._reap()
 
-    def _spawn(self, user: ServerUser, binaries: Binaries, output: int) -> subprocess.Popen[bytes]:
+    def _spawn(self, user: ServerUser, binaries: Binaries, output: int) -> int:
+        """Start the process; its pidfd."""
         held = [os.open(self._directory / name, os.O_PATH | os.O_DIRECTORY) for name in ("pg", "socket")]
         try:
             settings = {**SETTINGS, "unix_socket_directories": f"/proc/self/fd/{held[1]}"}
@@ -238,27 +244,34 @@ class EmbeddedServer:
             argv += [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
             serve = (held[1], binaries.major, user.account)
             order = launch.Order(tuple(argv), held[0], user.uid, user.gid, user.appear_as, serve)
-            return subprocess.Popen(  # noqa: S603  # our own program and the wheel's
+            self._process = subprocess.Popen(  # noqa: S603  # our own program and the wheel's
                 launch_argv(order), env={}, pass_fds=held, process_group=0,
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output,
             )  # fmt: skip
+            self._handle = os.pidfd_open(self._process.pid)
+            return self._handle
         finally:
             for descriptor in held:
                 os.close(descriptor)
 
-    async def _wait_for_end(self, process: subprocess.Popen[bytes]) -> None:
+    async def _wait_for_end(self, handle: int) -> None:
+        if self._stopping.is_set():  # asked for while there was nothing to signal
+            self._signal(signal.SIGINT)
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
-        self._handle = os.pidfd_open(process.pid)
-        loop.add_reader(self._handle, partial(_settle, ended))
+        loop.add_reader(handle, partial(_settle, ended))
         try:
             await ended
-        except asyncio.CancelledError:
-            self._signal(signal.SIGKILL)
-            raise
         finally:
-            loop.remove_reader(self._handle)
-            process.wait()  # ended, or killed just now
+            loop.remove_reader(handle)
+
+    def _reap(self) -> None:
+        """Let go of the ended server; one that still runs, because the supervision was cancelled, is killed."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+        if self._handle is not None:
             os.close(self._handle)
             self._handle = None
 

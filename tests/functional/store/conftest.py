@@ -1,0 +1,61 @@
+"""Fixtures of the store's tests: data directories, and servers on them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from rag.embedded import EmbeddedServer
+from tests.support.postgres import UID, TestServer, fresh_database, session_server, start_service
+
+
+@pytest.fixture
+def data_dir() -> Iterator[Path]:
+    """A place for a data directory that any uid may walk to, unlike pytest's own."""
+    with tempfile.TemporaryDirectory(prefix="isthmus-") as top:
+        Path(top).chmod(0o711)
+        yield Path(top) / "data"
+
+
+@pytest.fixture(scope="module")
+def made_dir() -> Iterator[Path]:
+    """A data directory with a complete cluster whose server does not run; shared by the tests of a module."""
+    with tempfile.TemporaryDirectory(prefix="isthmus-") as top:
+        directory = Path(top) / "data"
+        child = start_service(directory)
+        out, _ = child.communicate("")
+        assert out == "ready\n"
+        yield directory
+
+
+@pytest.fixture(scope="module")
+def store_server() -> Iterator[TestServer]:
+    with session_server() as server:
+        yield server
+
+
+@pytest.fixture
+async def conn(store_server: TestServer) -> AsyncIterator[asyncpg.Connection]:
+    """A connection to an empty migrated database."""
+    async with fresh_database(store_server) as connect:
+        connection = await asyncpg.connect(**connect)
+        try:
+            yield connection
+        finally:
+            await connection.close()
+
+
+@asynccontextmanager
+async def running(directory: Path, lines: list[str] | None = None) -> AsyncIterator[asyncpg.Connection]:
+    """An embedded server and a connection to it; ``lines`` collects its log."""
+    async with EmbeddedServer(directory, UID, (lines if lines is not None else []).append) as connect:
+        connection = await asyncpg.connect(**connect)
+        try:
+            yield connection
+        finally:
+            connection.terminate()
