@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from hashlib import blake2b
 
 import snowballstemmer
@@ -57,15 +56,6 @@ MAX_STEMMED = 64  # characters; no ending matters in what is longer
 _DIGIT = re.compile(r"\d")
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A compound as it stands in the text (code point offsets of the NFKC form) and the terms it yields."""
-
-    start: int
-    end: int
-    terms: tuple[str, ...]
-
-
 def normalise(text: str) -> str:
     """NFKC: full-width letters, ligatures and decomposed accents become their plain forms."""
     return text if text.isascii() else unicodedata.normalize("NFKC", text)
@@ -98,11 +88,11 @@ class Analyser:
         self._stems: dict[tuple[str, str], str] = {}
         self._ids: dict[tuple[str, ...], dict[str, tuple[int, ...]]] = {}
 
-    def tokens(self, text: str, languages: Iterable[str]) -> Iterator[Token]:
-        """The compounds of ``text`` in order. Offsets count in ``normalise(text)``."""
+    def terms(self, text: str, languages: Iterable[str]) -> Iterator[str]:
+        """All terms of ``text``, in order and repeated as often as they occur."""
         chosen = tuple(languages)
-        for match in _COMPOUND.finditer(normalise(text)):
-            yield Token(match.start(), match.end(), tuple(self._terms(match[0], chosen)))
+        for compound in _COMPOUND.findall(normalise(text)):
+            yield from self._terms(compound, chosen)
 
     def term_ids(self, text: str, languages: Iterable[str]) -> Iterator[int]:
         """The numbers of all terms of ``text``, repeated as often as they occur."""
@@ -116,13 +106,12 @@ class Analyser:
                     known[compound] = ids
             yield from ids
 
-    def question(self, text: str, languages: Iterable[str]) -> dict[int, float]:
-        """The numbers of the terms of a question and what each counts in it."""
-        weights: dict[int, float] = {}
-        for token in self.tokens(text, languages):
-            for term in token.terms:
-                weight = STEM_WEIGHT if term.startswith(STEM_MARK) else WORD_WEIGHT
-                weights[term_id(term)] = weights.get(term_id(term), 0.0) + weight
+    def question(self, text: str, languages: Iterable[str]) -> dict[str, float]:
+        """The terms of a question and what each counts in it."""
+        weights: dict[str, float] = {}
+        for term in self.terms(text, languages):
+            weight = STEM_WEIGHT if term.startswith(STEM_MARK) else WORD_WEIGHT
+            weights[term] = weights.get(term, 0.0) + weight
         return weights
 
     def _terms(self, compound: str, languages: tuple[str, ...]) -> Iterator[str]:

@@ -8,7 +8,7 @@ mean length, so that their scores can be compared.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,16 +81,22 @@ def build_index(encoded: Sequence[bytes]) -> LexicalIndex:
     return LexicalIndex(terms, starts, rows[order], counts[order], lengths)
 
 
+def rarity(indexes: Sequence[LexicalIndex], terms: Iterable[int]) -> dict[int, float]:
+    """The IDF of each term over all the indexes together: near 0 for a word that every chunk has."""
+    total = sum(index.size for index in indexes)
+    found = {term: sum(len(index.postings(term)[0]) for index in indexes) for term in terms}
+    return {term: float(np.log1p((total - df + 0.5) / (df + 0.5))) for term, df in found.items()}
+
+
 def score(indexes: Sequence[LexicalIndex], question: Mapping[int, float]) -> list[NDArray[np.float32]]:
     """The BM25 score of every row of each index for a question's weighted terms; 0 where none occurs."""
     total = sum(index.size for index in indexes)
     mean = sum(float(index.lengths.sum()) for index in indexes) / max(total, 1)
-    norms = [K1 * (1 - B + B * index.lengths / max(mean, 1.0)) for index in indexes]
+    norms = [np.float32(K1) * (1 - B + B * index.lengths / max(mean, 1.0)) for index in indexes]
     scores = [np.zeros(index.size, dtype=np.float32) for index in indexes]
-    for term, importance in question.items():
-        found = [index.postings(term) for index in indexes]
-        df = sum(len(rows) for rows, _ in found)
-        weight = np.float32(importance * np.log1p((total - df + 0.5) / (df + 0.5)) * (K1 + 1))
-        for (rows, counts), norm, into in zip(found, norms, scores, strict=True):
+    for term, idf in rarity(indexes, question).items():
+        weight = np.float32(question[term] * idf * (K1 + 1))
+        for index, norm, into in zip(indexes, norms, scores, strict=True):
+            rows, counts = index.postings(term)
             into[rows] += weight * counts / (counts + norm[rows])
     return scores
