@@ -126,10 +126,3 @@ class AgentRightsUnavailable(WorkspaceError):
     """The service cannot take the agent's rights here, so it does not touch the agent's tree at all."""
 
     reason: str
-
-
-@dataclass(eq=False)
-class FileTooLarge(WorkspaceError):
-    """The file has more bytes than it may."""
-
-    limit: int

@@ -44,9 +44,7 @@ class Workspace:
         await self._threads.run(self._directory.make)
 
     @asynccontextmanager
-    async def receive(
-        self, folder: RelPath, *, max_bytes: int | None = None, make_folder: bool = False
-    ) -> AsyncIterator[Incoming]:
+    async def receive(self, folder: RelPath, *, make_folder: bool = False) -> AsyncIterator[Incoming]:
         """A file that is written and published inside the block; without a publication nothing is left of it.
 
         ``folder`` is below the public directory. Raises NoSuchFolder unless ``make_folder``, IsAFile,
@@ -59,7 +57,7 @@ class Workspace:
         draft = await self._threads.run_opening(begin, Draft.discard)
         lane = Lane(self._threads, draft.discard)
         try:
-            yield await Incoming.begin(draft, lane, folder, max_bytes)
+            yield await Incoming.begin(draft, lane, folder)
         finally:
             await lane.close()
 

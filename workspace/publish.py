@@ -19,7 +19,7 @@ import aiofiles
 from workspace import confine
 from workspace.confine import closing, descriptor_path, facts
 from workspace.directory import WorkspaceDirectory, same_folder
-from workspace.errors import FileTooLarge, FolderMoved, IsAFolder, NoSpace, NotPermitted, WorkspaceError
+from workspace.errors import FolderMoved, IsAFolder, NoSpace, NotPermitted, WorkspaceError
 from workspace.names import require_clean
 from workspace.offload import Lane
 from workspace.paths import PRIVATE_PREFIX, RelPath, display
@@ -153,26 +153,23 @@ class Draft:
 class Incoming:
     """A file on its way into a folder: written in pieces, then published under a name."""
 
-    def __init__(self, draft: Draft, lane: Lane, file: Any, folder: RelPath, max_bytes: int | None) -> None:
+    def __init__(self, draft: Draft, lane: Lane, file: Any, folder: RelPath) -> None:
         self._draft = draft
         self._lane = lane
         self._file = file  # an aiofiles file: it has no public type
         self._shown = display(folder)
-        self._max_bytes = max_bytes
         self.size = 0
 
     @classmethod
-    async def begin(cls, draft: Draft, lane: Lane, folder: RelPath, max_bytes: int | None) -> Incoming:
+    async def begin(cls, draft: Draft, lane: Lane, folder: RelPath) -> Incoming:
         """Wrap a draft; ``lane`` keeps its jobs in order and owns its descriptors."""
         # Unbuffered: a piece is on its way to the disk, and its error known, when ``write`` returns.
         file = await aiofiles.open(draft.fd, "wb", buffering=0, closefd=False, executor=lane)
-        return cls(draft, lane, file, folder, max_bytes)
+        return cls(draft, lane, file, folder)
 
     async def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Append. Raises FileTooLarge before the piece that is over the limit, NoSpace, ReadOnly, Busy."""
+        """Append. Raises NoSpace, ReadOnly, Busy."""
         rest = memoryview(data)
-        if self._max_bytes is not None and self.size + len(rest) > self._max_bytes:
-            raise FileTooLarge(self._max_bytes)
         with facts(self._shown, denied=NotPermitted):
             while rest:
                 written = await self._file.write(rest)
