@@ -38,7 +38,6 @@ STOP = "/stop"
 
 _FAILURE = "Error processing message:"
 _STOPPED = ("Task stopped.", "No active task to stop.")
-_ECHO = "Continuing the current task.: "
 _MEDIA_PATH = re.compile(r"/pico/media/[A-Za-z0-9_-]{1,128}")
 _TOO_BIG = "the frame is too large"
 _TOO_DEEP = "the frame is nested too deeply"
@@ -92,7 +91,8 @@ def _signal(kind: object, payload: dict[str, Any]) -> HarnessEvent:
 def _parse(raw: str | bytes) -> object:
     if len(raw) > MAX_FRAME or (isinstance(raw, str) and not raw.isascii() and _utf8_size(raw) > MAX_FRAME):
         raise _Breach(_TOO_BIG)
-    frame: object = json.loads(raw, parse_int=_integer, parse_constant=lambda _: None)
+    # NaN and Infinity pass here and end here: no number of a frame is handed on.
+    frame: object = json.loads(raw, parse_int=_integer)
     _check_depth(frame)
     return frame
 
@@ -161,10 +161,9 @@ def _tool(call: dict[str, Any], user_text: str | None) -> ToolCall:
     function, extra = call.get("function"), call.get("extra_content")
     name = _text(function, "name") if isinstance(function, dict) else ""
     explanation = _text(extra, "tool_feedback_explanation") if isinstance(extra, dict) else ""
-    explanation = explanation.removeprefix(_ECHO).strip()
-    # What was sent ends with the member's own words; a block of context may stand before them.
+    # The echo has words of picoclaw's own in front, and our block of context where one was sent.
     echo = (user_text or "").strip()
-    if echo and explanation.endswith(echo):
+    if echo and explanation.rstrip().endswith(echo):
         explanation = ""
     return ToolCall(name or "tool", explanation or None)
 

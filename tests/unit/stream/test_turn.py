@@ -8,6 +8,7 @@ import pytest
 
 from proxy.stream.events import (
     Cancelled,
+    Connected,
     Content,
     Deleted,
     Delivery,
@@ -27,6 +28,7 @@ from proxy.stream.events import (
     Terminal,
     Text,
     Thought,
+    Tick,
     ToolCall,
     ToolCalls,
     Typing,
@@ -153,6 +155,10 @@ def test_nothing_at_all_is_agent_silent() -> None:
     assert driver.failure == "agent_silent"
 
 
+def test_silence_counts_from_the_connection_on() -> None:
+    assert Driver().at(500, Connected()).end().ended_at == 1100
+
+
 def test_frames_for_longer_than_the_silence_budget_survive() -> None:
     driver = Driver().at(0, ON)
     for step in range(1, 50):
@@ -256,6 +262,12 @@ def test_trimmed_white_space_at_the_end_does_not_repeat_the_text() -> None:
     assert driver.turn.answer == "Hello you"
 
 
+def test_text_that_shrinks_is_a_replacement() -> None:
+    driver = Driver().at(0, text("Hello you"), text("Hello", final=True)).end()
+    assert driver.streamed == "Hello you\n\nHello"
+    assert driver.turn.answer == "Hello"
+
+
 def test_repeated_text_sends_nothing_more() -> None:
     driver = Driver().at(0, text("42"), text("42"), text("42", final=True)).end()
     assert [frame for frame in driver.sent if isinstance(frame, Content)] == [Content("42")]
@@ -317,6 +329,18 @@ def test_taking_back_one_of_two_messages_leaves_the_other_said() -> None:
     assert driver.turn.answer == "keep"
 
 
+def test_text_from_before_a_tool_does_not_stand_in_for_one_taken_back_after_it() -> None:
+    driver = Driver().at(0, text("Let me look.", "a"), TOOL, text("oops", "b"), Deleted("b")).end()
+    assert driver.ended_at == 600
+
+
+def test_deletion_while_the_end_is_prepared_leaves_the_end_decided() -> None:
+    driver = Driver(listing_seconds=2).at(0, text("42", "a"), text("43", "b", final=True))
+    driver.at(0.2, Deleted("a"), Deleted("b")).end()
+    assert driver.ended_at == 2.1
+    assert driver.turn.answer == ""
+
+
 def test_typing_stop_after_content_that_is_then_taken_back_is_remembered() -> None:
     driver = Driver().at(0, ON, text("oops"), OFF).at(0.1, Deleted("m")).end()
     assert driver.ended_at == 20.1
@@ -358,6 +382,12 @@ def test_terminal_waits_for_an_open_fetch_after_the_final_frame() -> None:
     driver = Driver(fetch_seconds=30).at(0, media(), text("42", final=True)).end()
     assert isinstance(driver.sent[-2], DeliveryNotice)
     assert driver.ended_at == 30.1
+
+
+def test_tick_that_comes_too_early_ends_nothing_while_a_fetch_is_open() -> None:
+    driver = Driver(fetch_seconds=None).at(0, TOOL, media()).at(30, Tick())
+    assert not driver.turn.over
+    assert driver.notices == []
 
 
 def test_fetch_that_never_ends_fails_with_timeout_and_the_turn_ends() -> None:

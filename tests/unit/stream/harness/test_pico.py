@@ -140,7 +140,7 @@ def tool(explanation: object, name: object = "shell") -> dict[str, object]:
 @pytest.mark.parametrize(
     ("explanation", "shown"),
     [
-        ("do it", None),
+        ("do it\n", None),
         ("Continuing the current task.: do it", None),
         ("Continuing the current task.: [deliver to: /w]\ndo it", None),
         ("Reading the report", "Reading the report"),
@@ -212,7 +212,7 @@ def test_frame_has_at_most_8_mib_of_utf8() -> None:
     assert "large" in problem((frame("x") + "  ").encode())
 
 
-def test_nan_and_infinity_are_cleaned_away() -> None:
+def test_nan_and_infinity_are_not_handed_on() -> None:
     raw = '{"type":"message.create","payload":{"message_id":"m","content":NaN,"context_usage":-Infinity}}'
     assert read_frame(raw, user_text=None) == (Text("m", ""),)
 
