@@ -24,7 +24,7 @@ APPLIED_TABLE = """\
 CREATE TABLE IF NOT EXISTS migrations (
     name       text PRIMARY KEY,
     sha256     text NOT NULL,
-    applied_at timestamptz NOT NULL DEFAULT now()
+    applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
 )"""
 
 

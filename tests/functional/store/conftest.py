@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from rag.embedded import EmbeddedServer
-from tests.support.postgres import UID, TestServer, fresh_database, session_server, start_service
+from tests.support.postgres import UID, TestServer, fresh_database, start_service
 
 
 @pytest.fixture
@@ -33,16 +33,10 @@ def made_dir() -> Iterator[Path]:
         yield directory
 
 
-@pytest.fixture(scope="module")
-def store_server() -> Iterator[TestServer]:
-    with session_server() as server:
-        yield server
-
-
 @pytest.fixture
-async def conn(store_server: TestServer) -> AsyncIterator[asyncpg.Connection]:
+async def conn(postgres: TestServer) -> AsyncIterator[asyncpg.Connection]:
     """A connection to an empty migrated database."""
-    async with fresh_database(store_server) as connect:
+    async with fresh_database(postgres) as connect:
         connection = await asyncpg.connect(**connect)
         try:
             yield connection
