@@ -89,7 +89,7 @@ def _signal(kind: object, payload: dict[str, Any]) -> HarnessEvent:
 
 
 def _parse(raw: str | bytes) -> object:
-    if len(raw) > MAX_FRAME or (isinstance(raw, str) and not raw.isascii() and _utf8_size(raw) > MAX_FRAME):
+    if _size(raw) > MAX_FRAME:
         raise _Breach(_TOO_BIG)
     # NaN and Infinity pass here and end here: no number of a frame is handed on.
     frame: object = json.loads(raw, parse_int=_integer)
@@ -97,8 +97,12 @@ def _parse(raw: str | bytes) -> object:
     return frame
 
 
-def _utf8_size(text: str) -> int:
-    return len(text.encode("utf-8", "replace"))
+def _size(raw: str | bytes) -> int:
+    """Bytes of UTF-8; of a text that cannot pass the bound an upper estimate, which spares encoding it."""
+    if isinstance(raw, bytes) or raw.isascii():
+        return len(raw)
+    most = 4 * len(raw)
+    return most if most <= MAX_FRAME else len(raw.encode("utf-8", "replace"))
 
 
 def _integer(digits: str) -> int:
