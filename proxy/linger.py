@@ -7,10 +7,13 @@ answer. So the answer is written, our side is closed, and what still comes is re
 from __future__ import annotations
 
 import asyncio
+import time
+from contextlib import suppress
 
 from aiohttp import web
 
 MAX_DROPPED_BYTES = 256 * 1024 * 1024
+LOOK_SECONDS = 0.2
 
 
 class LingeringResponse(web.Response):
@@ -44,10 +47,16 @@ async def drop_body(request: web.BaseRequest, seconds: float) -> None:
     transport = request.transport
     if transport is not None and transport.can_write_eof():
         transport.write_eof()
+    deadline = time.monotonic() + seconds
     dropped = 0
-    try:
-        async with asyncio.timeout(seconds):
-            while dropped <= MAX_DROPPED_BYTES and (data := await request.content.readany()):
-                dropped += len(data)
-    except (TimeoutError, ConnectionError, web.RequestPayloadError):
-        return  # the client is slow, gone, or sends what is no body: there is nothing left to be gentle about
+    # Once a request is answered the library tells its body no more of a lost connection: it is looked after.
+    while request.transport is not None and dropped <= MAX_DROPPED_BYTES and time.monotonic() < deadline:
+        with suppress(TimeoutError):
+            try:
+                async with asyncio.timeout(min(LOOK_SECONDS, seconds)):
+                    data = await request.content.readany()
+            except (ConnectionError, web.RequestPayloadError):
+                return  # the client is gone, or sends what is no body
+            if not data:
+                return
+            dropped += len(data)

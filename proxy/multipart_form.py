@@ -74,7 +74,7 @@ def boundary_of(content_type: str) -> bytes:
     if len(found) != 1:
         raise MalformedBody("the Content-Type needs one boundary")
     quoted, plain = map(str, found[0])
-    return (quoted or plain).encode("ascii")
+    return (quoted or plain).encode()
 
 
 class FormParser:

@@ -65,5 +65,5 @@ class Spools:
         return SpooledTemporaryFile(max_size=PIECE, dir=str(self._directory))
 
     def close(self) -> None:
-        """End the threads; nothing may be open any more."""
-        self._threads.shutdown()
+        """End the threads, without waiting for them; nothing may be open any more."""
+        self._threads.shutdown(wait=False)

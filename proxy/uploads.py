@@ -30,8 +30,8 @@ from proxy.multipart_form import FormParser, PartBegan, PartData
 from proxy.scope import Place
 from proxy.settings import MediaSettings
 from proxy.spool import Spool, Spools
-from workspace.errors import InvalidName, ManagedBySystem, NoSuchFolder
-from workspace.names import check_extension, clean_name
+from workspace.errors import ManagedBySystem, NoSuchFolder
+from workspace.names import check_extension, clean_name, require_clean
 from workspace.paths import RelPath, display, is_reserved, public_path
 from workspace.publish import Incoming, Published
 
@@ -110,9 +110,7 @@ def parse_folder(raw: str) -> RelPath:
     if is_reserved(folder):
         raise ManagedBySystem(display(folder))
     for segment in folder.segments:
-        cleaned = clean_name(segment)
-        if cleaned != segment:
-            raise InvalidName(segment, cleaned)
+        require_clean(segment)
     return folder
 
 

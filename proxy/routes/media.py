@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import structlog
 from aiohttp import web
 
@@ -12,8 +14,8 @@ from proxy.rights import Action
 from proxy.routing import Credential, Route, answer_later, send_continue
 from proxy.scope import Place
 from proxy.uploads import check_declared_length
-from workspace.handle import OpenFile
 from workspace.paths import public_path
+from workspace.reading import OpenFile
 
 log = structlog.get_logger()
 
@@ -91,7 +93,7 @@ async def _list(request: web.Request, query: dict[str, str]) -> web.Response:
                 for entry in listing.files
             ],
             "next_cursor": listing.next_cursor,
-            "omitted": listing.omitted,
+            "omitted": asdict(listing.omitted),
         }
     )
 
