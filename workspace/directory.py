@@ -127,7 +127,7 @@ class WorkspaceDirectory:
         self, parent: int, name: str, shown: str, in_the_way: Callable[[str], WorkspaceError] = IsAFile
     ) -> int:
         try:
-            with _folder_facts(shown, NotReadable, in_the_way):
+            with _folder_facts(shown, NotPermitted, in_the_way):
                 return open_at(parent, (name,), FOLDER)
         except NoSuchFolder:
             require_clean(name)

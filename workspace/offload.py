@@ -85,7 +85,6 @@ class AgentThreads(Executor):
         waiter.start()
         try:
             await asyncio.wait_for(ended.wait(), CLOSE_SECONDS)
-            waiter.join()
         except TimeoutError:
             return  # a disk hangs; the threads are daemons and do not hold the process
 
