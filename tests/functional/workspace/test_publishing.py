@@ -121,10 +121,14 @@ async def test_without_a_publication_nothing_is_left(site: Site) -> None:
     async with site.workspace.receive(ROOT) as incoming:
         await incoming.write(b"half")
         assert incoming.size == 4
-    with pytest.raises(ConnectionError):
+
+    async def break_off() -> None:
         async with site.workspace.receive(ROOT) as incoming:
             await incoming.write(b"half")
             raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        await break_off()
     assert names_in(site.public) == ["attachments"]
 
 

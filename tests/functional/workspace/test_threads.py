@@ -1,0 +1,205 @@
+"""Agent threads: whose rights they have, how much may wait, and when they end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.functional.workspace.conftest import AGENT_GID, AGENT_UID, needs_root
+from workspace.errors import AgentRightsUnavailable, Busy
+from workspace.location import Location
+from workspace.offload import AgentThreads, Lane
+from workspace.registry import Workspaces
+from workspace.settings import AgentTree
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.005)
+
+
+def status_lines() -> dict[str, str]:
+    text = Path("/proc/thread-self/status").read_text(encoding="utf-8")
+    return dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
+
+
+@needs_root
+async def test_a_job_has_the_agents_ids_no_group_and_no_right_over_files() -> None:
+    threads = AgentThreads(AGENT_UID, AGENT_GID)
+    status = await threads.run(status_lines)
+    assert status["Uid"].split()[3] == str(AGENT_UID)
+    assert status["Gid"].split()[3] == str(AGENT_GID)
+    assert status["Groups"].strip() == ""
+    assert int(status["CapEff"], 16) & 0b11111 == 0
+    assert status_lines()["Uid"].split()[3] == "0"
+    await threads.close()
+
+
+@needs_root
+async def test_the_services_rights_are_lent_for_a_moment_only() -> None:
+    threads = AgentThreads(AGENT_UID, AGENT_GID)
+
+    def ids() -> tuple[str, ...]:
+        found = [status_lines()["Uid"].split()[3]]
+        try:
+            with threads.rights.service():
+                found.append(status_lines()["Uid"].split()[3])
+                raise KeyError
+        except KeyError:
+            found.append(status_lines()["Uid"].split()[3])
+        return tuple(found)
+
+    assert await threads.run(ids) == (str(AGENT_UID), "0", str(AGENT_UID))
+    await threads.close()
+
+
+UNAVAILABLE = """
+import asyncio, os, sys
+os.setgid(42101); os.setuid(42101)
+from workspace.errors import AgentRightsUnavailable
+from workspace.offload import AgentThreads
+
+async def main():
+    own = AgentThreads(42101, 42101)
+    assert await own.run(os.getuid) == 42101
+    touched = []
+    other = AgentThreads(42100, 42100)
+    try:
+        await other.run(touched.append, 1)
+    except AgentRightsUnavailable as error:
+        print(touched, error.reason)
+
+asyncio.run(main())
+"""
+
+
+@needs_root
+def test_without_the_right_to_change_ids_only_its_own_uid_is_served(tmp_path: Path) -> None:
+    """In a child: uids cannot be got back. The package is imported from a copy of the path that the child may read."""
+    root = Path(__file__).parents[3]
+    code = (
+        f"import sys; sys.path.insert(0, {str(root)!r})\nimport aiofiles, workspace.registry\n" + UNAVAILABLE
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "[] uid 42100 and gid 42100 cannot be taken on\n", done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can take any agent's rights")
+async def test_another_uid_is_refused_to_an_ordinary_user() -> None:
+    threads = AgentThreads(os.getuid() + 1, os.getgid())
+    with pytest.raises(AgentRightsUnavailable):
+        await threads.run(os.getpid)
+    await threads.close()
+
+
+async def test_two_jobs_run_sixteen_wait_and_one_more_is_refused() -> None:
+    threads = AgentThreads(AGENT_UID, AGENT_GID)
+    gate = threading.Event()
+    jobs = [threads.submit(gate.wait, 10) for _ in range(18)]
+    await until(lambda: sum(job.running() for job in jobs) == 2)
+    with pytest.raises(Busy):
+        threads.submit(gate.wait, 10)
+    last = threads.submit_always(lambda: "done")
+    gate.set()
+    assert await asyncio.wrap_future(last) == "done"
+    assert all([await asyncio.wrap_future(job) for job in jobs])
+    assert await threads.run(lambda: 1) == 1
+    await threads.close()
+
+
+async def test_a_hung_workspace_stops_no_other() -> None:
+    hung, other = AgentThreads(AGENT_UID, AGENT_GID), AgentThreads(AGENT_UID, AGENT_GID)
+    gate = threading.Event()
+    jobs = [hung.submit(gate.wait, 10) for _ in range(18)]
+    assert await asyncio.wait_for(other.run(lambda: 1), 2) == 1
+    gate.set()
+    await asyncio.gather(*map(asyncio.wrap_future, jobs))
+    await hung.close()
+    await other.close()
+
+
+async def test_idle_threads_end_and_come_back() -> None:
+    threads = AgentThreads(AGENT_UID, AGENT_GID, idle=0.01)
+    first = await threads.run(threading.current_thread)
+    await until(lambda: not first.is_alive())
+    second = await threads.run(threading.current_thread)
+    assert second is not first
+    await threads.close()
+
+
+async def test_closed_threads_take_no_job_but_give_back_what_is_open() -> None:
+    threads = AgentThreads(AGENT_UID, AGENT_GID)
+    worker = await threads.run(threading.current_thread)
+    await threads.close()
+    assert not worker.is_alive()
+    with pytest.raises(Busy):
+        await threads.run(lambda: 1)
+    assert await asyncio.wrap_future(threads.submit_always(lambda: "given back")) == "given back"
+
+
+async def test_what_was_opened_for_a_caller_who_left_is_closed() -> None:
+    threads = AgentThreads(AGENT_UID, AGENT_GID)
+    began, gate = threading.Event(), threading.Event()
+    closed: list[str] = []
+
+    def work() -> str:
+        began.set()
+        gate.wait(10)
+        return "descriptor"
+
+    task = asyncio.create_task(threads.run_opening(work, closed.append))
+    await until(began.is_set)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert closed == []
+    gate.set()
+    await until(lambda: closed == ["descriptor"])
+    await threads.close()
+
+
+async def test_a_thing_is_closed_after_the_job_that_runs_on_it_and_no_job_follows() -> None:
+    threads = AgentThreads(AGENT_UID, AGENT_GID)
+    order: list[str] = []
+    began, gate = threading.Event(), threading.Event()
+
+    def work() -> None:
+        began.set()
+        gate.wait(10)
+        order.append("job")
+
+    lane = Lane(threads, lambda: order.append("close"))
+    job = lane.submit(work)
+    await until(began.is_set)
+    closing = asyncio.create_task(lane.close())
+    await asyncio.sleep(0)
+    late = lane.submit(order.append, "late")
+    gate.set()
+    await closing
+    with pytest.raises(ValueError, match="closed"):
+        await asyncio.wrap_future(late)
+    assert job.done()
+    assert order == ["job", "close"]
+    await threads.close()
+
+
+async def test_handles_of_one_workspace_share_its_threads_until_the_last_is_gone(tree: AgentTree) -> None:
+    workspaces = Workspaces()
+    one, other = (workspaces.open("demo", tree, Location("ana")) for _ in range(2))
+    assert one._threads is other._threads
+    assert workspaces.open("demo", tree, Location("ana", "site"))._threads is not one._threads
+    del one, other
+    gc.collect()
+    assert len(workspaces._threads) == 0
+    await workspaces.close()
