@@ -380,9 +380,11 @@ def drop_rights(uid: int, gid: int) -> None:
     os.setuid(uid)
 
 
-async def serve(gateway: Gateway, listener: socket.socket) -> None:
-    """Until SIGTERM or SIGINT."""
+async def serve(gateway: Gateway, listener: socket.socket, with_parent: bool) -> None:
+    """Until SIGTERM or SIGINT, or until standard input ends: a parent that is killed closes its pipe."""
     stopping = asyncio.Event()
+    if with_parent:
+        asyncio.get_running_loop().add_reader(0, stopping.set)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     runner = web.AppRunner(gateway.app(), access_log=None, shutdown_timeout=1)
@@ -399,12 +401,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="A demo agent that speaks pico on loopback.")
     parser.add_argument("--port", type=int, default=18790, help="0: a free one")
     parser.add_argument("--workspaces", type=Path, required=True, help="holds one folder for each member")
-    parser.add_argument("--token", required=True, help="the bearer that clients must show")
+    parser.add_argument(
+        "--token", default=os.environ.get("DEMO_AGENT_TOKEN"), help="the bearer that clients must show"
+    )
     parser.add_argument("--uid", type=int, help="as root: the user to become")
     parser.add_argument("--gid", type=int, help="as root: the group to become (the uid's number)")
     parser.add_argument("--scripts", type=Path, help="where `play <name>` finds <name>.jsonl")
     parser.add_argument("--word-delay", type=float, default=0.02, help="seconds between words")
+    parser.add_argument("--with-parent", action="store_true", help="end when standard input does")
     given = parser.parse_args()
+    if not given.token:
+        parser.error("--token or DEMO_AGENT_TOKEN is needed")
     scripts = given.scripts and given.scripts.absolute()
     gateway = Gateway(given.workspaces.absolute(), given.token, scripts, given.word_delay)
     listener = socket.create_server(("127.0.0.1", given.port))
@@ -412,7 +419,7 @@ def main() -> None:
     if given.uid is not None:
         # Only now: the interpreter and its modules may lie where that user cannot read them.
         drop_rights(given.uid, given.uid if given.gid is None else given.gid)
-    asyncio.run(serve(gateway, listener))
+    asyncio.run(serve(gateway, listener, given.with_parent))
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ async def _demo_agent(workspaces: Path, secret: str) -> AsyncIterator[str]:
         raise CannotServe("the demo agent comes with the source tree; run the demo from a checkout")
     rights = ["--uid", str(AGENT_UID), "--gid", str(AGENT_UID)] if os.geteuid() == 0 else []
     process = await asyncio.create_subprocess_exec(
-        sys.executable, str(PROGRAM), "--port", "0", "--workspaces", str(workspaces), *rights,
+        sys.executable, str(PROGRAM), "--port", "0", "--workspaces", str(workspaces), "--with-parent", *rights,
         env={**os.environ, "DEMO_AGENT_TOKEN": secret}, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:

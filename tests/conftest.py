@@ -16,8 +16,11 @@ from typing import Any
 import pytest
 from blockbuster import blockbuster_ctx
 
-from tests.support.postgres import TestServer, fresh_database, session_server
-from tests.support.service import RunningService, running_service
+from proxy.logs import configure_logging
+from proxy.settings import LogSettings
+from tests.support.demo import Demo, running_demo
+from tests.support.postgres import TestServer, event_loop, fresh_database, session_server
+from tests.support.service import AGENT_GID, AGENT_UID, RunningService, running_service
 
 LOOPBACK = ("127.", "::1", "localhost")
 SETTLE_SECONDS = 3.0
@@ -77,7 +80,11 @@ async def _no_task_left() -> AsyncIterator[None]:
     """Every task that a test starts is over when it ends."""
     before = asyncio.all_tasks()
     yield
-    left = asyncio.all_tasks() - before - {asyncio.current_task()}
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while left := asyncio.all_tasks() - before - {asyncio.current_task()}:
+        if time.monotonic() > deadline:
+            break
+        await asyncio.sleep(0.01)
     assert not left, f"tasks left: {left}"
 
 
@@ -85,10 +92,21 @@ async def _no_task_left() -> AsyncIterator[None]:
 def _no_blocking_call() -> Iterator[None]:
     """A call of ours that would stop the event loop is an error."""
     with blockbuster_ctx(scanned_modules=["proxy", "rag", "workspace"]) as guard:
+        # A traceback that goes to the log reads the lines it shows.
+        for name in ("os.stat", "io.TextIOWrapper.read", "io.BufferedReader.read"):
+            guard.functions[name].can_block_in("linecache.py", {"checkcache", "updatecache"})
         # asyncpg looks for its optional key files once, when a pool opens its first connection.
+        # The library's short locks (executors, queues) are not what this guard is about.
+        guard.functions["threading.Lock.acquire"].deactivate()
         guard.functions["os.stat"].can_block_in("asyncpg/connect_utils.py", {"_parse_connect_arguments"})
         guard.functions["os.stat"].can_block_in("asyncpg/connect_utils.py", {"_parse_connect_dsn_and_args"})
         yield
+
+
+@pytest.fixture(autouse=True)
+def _logging(capsys: pytest.CaptureFixture[str]) -> None:
+    """The service's own log lines, as in production, on what pytest captures."""
+    configure_logging(LogSettings())
 
 
 @pytest.fixture(scope="session")
@@ -106,8 +124,28 @@ def open_dir() -> Iterator[Path]:
         yield Path(top)
 
 
+@pytest.fixture(scope="session")
+def demo_agent() -> Iterator[tuple[Demo, Path]]:
+    """One demo agent for the whole run, and its workspaces: each test has members of its own."""
+    with tempfile.TemporaryDirectory(prefix="isthmus-agents-") as top:
+        Path(top).chmod(0o755)
+        with event_loop() as loop:
+            switch = (AGENT_UID, AGENT_GID) if os.geteuid() == 0 else (None, None)
+            context = running_demo(Path(top), *switch, word_delay=0.002)
+            demo = asyncio.run_coroutine_threadsafe(context.__aenter__(), loop).result(60)
+            try:
+                yield demo, Path(top)
+            finally:
+                asyncio.run_coroutine_threadsafe(context.__aexit__(None, None, None), loop).result(60)
+
+
 @pytest.fixture
-async def service(postgres: TestServer, open_dir: Path) -> AsyncIterator[RunningService]:
-    """The whole service on loopback with the demo agent; `member` is signed in by token."""
-    async with fresh_database(postgres) as connect, running_service(open_dir, connect) as running:
+async def service(
+    postgres: TestServer, demo_agent: tuple[Demo, Path], open_dir: Path
+) -> AsyncIterator[RunningService]:
+    """The whole service on loopback, with an empty database and members that no test had before."""
+    async with (
+        fresh_database(postgres) as connect,
+        running_service(open_dir, connect, *demo_agent) as running,
+    ):
         yield running

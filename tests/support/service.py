@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 from collections.abc import AsyncIterator
@@ -21,25 +22,25 @@ from proxy.identity import token_digest
 from proxy.lifecycle import Service
 from proxy.settings import Settings, load_settings
 from rag.embedded import ConnectArgs
-from tests.support.demo import Demo, running_demo
+from tests.support.demo import Demo
 
-MEMBER, TOKEN = "ana", "t" * 40
-OTHER, OTHER_TOKEN = "Bo@example.com", "o" * 40
+TOKEN, OTHER_TOKEN = "t" * 40, "o" * 40
 AGENT_UID = 42100 if os.geteuid() == 0 else os.geteuid()
 AGENT_GID = 42100 if os.geteuid() == 0 else os.getegid()
+_numbers = itertools.count(1)
 FAST = {"delivery_settle": 1.0, "connect_timeout": 3.0}
 
 
 @dataclass
 class RunningService:
-    """`client` carries ana's bearer; `public` is her public directory with agent demo."""
+    """`client` carries the member's bearer; `public` is the member's public directory with agent demo."""
 
     url: str
     client: aiohttp.ClientSession
     inner: Service
     demo: Demo
     workspaces: Path
-    scripts: Path
+    member: str
     settings: Settings = field(repr=False)
 
     @property
@@ -48,7 +49,7 @@ class RunningService:
 
     @property
     def public(self) -> Path:
-        return self.workspaces / MEMBER / "workspace" / "public"
+        return self.workspaces / self.member / "workspace" / "public"
 
     async def upload(self, name: str, content: bytes, **fields: str) -> tuple[int, dict[str, Any]]:
         form = aiohttp.FormData(fields, quote_fields=False, default_to_multipart=True)
@@ -107,52 +108,49 @@ def dsn(connect: ConnectArgs) -> str:
 
 @asynccontextmanager
 async def running_service(
-    directory: Path, connect: ConnectArgs, chat: dict[str, Any] | None = None, **overrides: Any
+    directory: Path,
+    connect: ConnectArgs,
+    demo: Demo,
+    workspaces: Path,
+    chat: dict[str, Any] | None = None,
+    **overrides: Any,
 ) -> AsyncIterator[RunningService]:
-    """Start it below `directory`, which any uid must be able to walk into."""
-    workspaces, scripts = directory / "workspaces", directory / "scripts"
-    workspaces.mkdir(exist_ok=True)
-    scripts.mkdir(exist_ok=True)
-    switch = (AGENT_UID, AGENT_GID) if os.geteuid() == 0 else (None, None)
-    async with running_demo(workspaces, *switch, scripts=scripts, word_delay=0.002) as demo:
-        settings = load_settings(
-            None,
-            **{
-                "store": {"url": dsn(connect), "data_dir": str(directory / "data")},
-                "agents": [
-                    {
-                        "key": "demo",
-                        "url": demo.agent_url(),
-                        "token": demo.token,
-                        "workspaces": str(workspaces),
-                        "uid": AGENT_UID,
-                        "gid": AGENT_GID,
-                    }
-                ],
-                "auth": {
-                    "tokens": [
-                        {"member": MEMBER, "sha256": token_digest(TOKEN)},
-                        {"member": OTHER, "sha256": token_digest(OTHER_TOKEN)},
-                    ]
-                },
-                "chat": {**FAST, **(chat or {})},
-                "limits": {"turns_per_minute": 0, "uploads_per_minute": 0},
-                **overrides,
-            },
-        )
-        app = build_app(settings)
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
-        server = await _listen(runner, settings)
-        try:
-            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            headers = {"Authorization": f"Bearer {TOKEN}"}
-            async with aiohttp.ClientSession(url, headers=headers) as client:
-                yield RunningService(url, client, app[keys.SERVICE], demo, workspaces, scripts, settings)
-        finally:
-            server.close()
-            await app[keys.SERVICE].relay.drain(0)
-            await runner.cleanup()
+    """Start it with its own things below `directory`, for two members that nobody was before."""
+    member, other = f"ana-{next(_numbers)}", f"Bo-{next(_numbers)}@example.com"
+    tables: dict[str, Any] = {
+        "store": {"url": dsn(connect), "data_dir": str(directory / "data")},
+        "agents": [
+            {
+                "key": "demo",
+                "url": demo.agent_url(),
+                "token": demo.token,
+                "workspaces": str(workspaces),
+                "uid": AGENT_UID,
+                "gid": AGENT_GID,
+            }
+        ],
+        "auth": {
+            "tokens": [
+                {"member": member, "sha256": token_digest(TOKEN)},
+                {"member": other, "sha256": token_digest(OTHER_TOKEN)},
+            ]
+        },
+        "chat": {**FAST, **(chat or {})},
+        "limits": {"turns_per_minute": 0, "uploads_per_minute": 0},
+    }
+    settings = load_settings(None, **{**tables, **overrides})
+    app = build_app(settings)
+    runner = web.AppRunner(app, access_log=None, lingering_time=1)
+    await runner.setup()
+    server = await _listen(runner, settings)
+    try:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with aiohttp.ClientSession(url, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
+            yield RunningService(url, client, app[keys.SERVICE], demo, workspaces, member, settings)
+    finally:
+        server.close()
+        await app[keys.SERVICE].relay.drain(0)
+        await runner.cleanup()
 
 
 async def _listen(runner: web.AppRunner, settings: Settings) -> Any:

@@ -3,7 +3,7 @@
 CREATE TYPE project_mode AS ENUM ('container', 'local');
 
 CREATE TABLE projects (
-    id           text PRIMARY KEY CHECK (id ~ '^[a-z0-9_-]{1,64}$' AND id <> 'main'),
+    id           text PRIMARY KEY CHECK (id ~ '^[a-z0-9][a-z0-9_-]{0,63}$' AND id <> 'main'),
     agent        text NOT NULL,
     owner        text NOT NULL,
     name         text NOT NULL,
