@@ -145,7 +145,9 @@ class Lane(Executor):
 
     async def close(self) -> None:
         """Close the thing after the job that runs; also if the caller is cancelled while it waits."""
-        await asyncio.shield(asyncio.wrap_future(self._threads.submit_always(self._finish)))
+        if not self._closed:
+            self._closed = True
+            await asyncio.shield(asyncio.wrap_future(self._threads.submit_always(self._finish)))
 
     def _in_turn(self, call: Callable[[], T]) -> T:
         with self._lock:
@@ -155,9 +157,7 @@ class Lane(Executor):
 
     def _finish(self) -> None:
         with self._lock:
-            if not self._closed:
-                self._closed = True
-                self._close()
+            self._close()
 
 
 def _perform(future: Future[Any], call: Callable[[], Any], rights: Rights) -> None:
