@@ -17,7 +17,7 @@ from rag.chunking import Chunk, ChunkedText, chunk_text
 from rag.errors import DuplicatePath, NothingIndexable, TooManyBytes, TooManyChunks, TooManyFiles
 from rag.extract.text import MAX_ENCODING_FACTOR, decode_text
 from rag.filters import GITIGNORE, GitIgnore, PathSkip, checked_path, path_skip, without_secrets
-from rag.languages import DEFAULT_LANGUAGE, guess_language
+from rag.languages import guess_language
 from rag.lexical import encode_terms
 from rag.model import IndexedFile, PreparedChunk, PreparedFolder, Scope, Skipped, SkipReason
 from rag.settings import FolderLimits
@@ -216,7 +216,7 @@ def prepare_chunks(
     file_language = guess_language("\n".join(chunk.content for chunk in document.chunks[:4]))
     seen: Counter[tuple[tuple[str, ...], str]] = Counter()
     for chunk in document.chunks:
-        language = guess_language(chunk.content) or file_language or DEFAULT_LANGUAGE
+        language = guess_language(chunk.content, file_language)
         twin = seen[chunk.heading_path, chunk.content]
         seen[chunk.heading_path, chunk.content] += 1
         identity = "\0".join((project, scope, path, *chunk.heading_path, chunk.content, str(twin)))
@@ -229,9 +229,9 @@ def prepare_chunks(
 def _weighted_terms(
     analyser: Analyser, chunk: Chunk, title: str | None, path: str, language: str
 ) -> Counter[int]:
-    counts = Counter(analyser.term_ids(chunk.content, (language,)))
+    counts = analyser.count_terms(chunk.content, (language,))
     headings = " \n".join(dict.fromkeys([*([title] if title else []), *chunk.heading_path]))
     for text, weight in ((headings, HEADING_WEIGHT), (path, PATH_WEIGHT)):
-        for term in analyser.term_ids(text, (language,)):
-            counts[term] += weight
+        for term, repeated in analyser.count_terms(text, (language,)).items():
+            counts[term] += repeated * weight
     return counts

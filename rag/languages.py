@@ -12,6 +12,8 @@ from collections.abc import Iterable
 
 DEFAULT_LANGUAGE = "english"
 GUESS_CHARACTERS = 4000
+SHARED_VOTE = 12
+CLEAR_LEAD = 1.5  # code and tables have few small words, and those few mislead
 
 # Scripts that have one stemmer, by its name; Latin text needs the word lists below.
 _SCRIPTS = {
@@ -54,32 +56,39 @@ for _language, _words in _SMALL_WORDS.items():
 
 def stemming_languages(word: str, languages: Iterable[str]) -> list[str]:
     """Which of ``languages`` can stem this word: those of its script; Latin words always have a stemmer."""
-    script = next((name for name, pattern in _SCRIPTS.items() if pattern.search(word)), None)
+    script = "latin" if word.isascii() else _script(word)
     if script != "latin":
         return [language for language in languages if language == script]
     return [language for language in languages if language not in _SCRIPTS] or [DEFAULT_LANGUAGE]
 
 
-def guess_language(text: str) -> str | None:
-    """The Snowball name of the language, or None where neither script nor small words tell.
+def _script(text: str) -> str | None:
+    """The first of the known scripts that ``text`` has a letter of."""
+    return next((name for name, pattern in _SCRIPTS.items() if pattern.search(text)), None)
+
+
+def guess_language(text: str, likely: str = DEFAULT_LANGUAGE) -> str:
+    """The Snowball name of the language: ``likely``, unless script or small words clearly tell another.
 
     Reads at most GUESS_CHARACTERS from the start. Ties fall to the name that sorts first, so that the same
     text always has the same answer.
     """
     sample = text[:GUESS_CHARACTERS]
-    letters = {name: len(pattern.findall(sample)) for name, pattern in _SCRIPTS.items()}
-    script = max(letters, key=lambda name: (letters[name], name))
-    if not letters[script]:
-        return None
-    return _latin_language(sample) if script == "latin" else script
+    if sample.isascii():
+        return _latin_language(sample, likely)
+    letters: Counter[str] = Counter()
+    for character, repeated in Counter(sample).items():
+        if script := _script(character):
+            letters[script] += repeated
+    script = max(letters, key=lambda name: (letters[name], name), default="latin")
+    return _latin_language(sample, likely) if script == "latin" else script
 
 
-def _latin_language(sample: str) -> str | None:
+def _latin_language(sample: str, likely: str) -> str:
     votes: Counter[str] = Counter()
-    for word in _LATIN_WORD.findall(sample.casefold()):
+    for word, repeated in Counter(_LATIN_WORD.findall(sample.casefold())).items():
         for language in _VOTES.get(word, ()):
             # A word that many languages share says little about any of them.
-            votes[language] += 12 // len(_VOTES[word])
-    if not votes:
-        return None
-    return min(votes, key=lambda language: (-votes[language], language))
+            votes[language] += repeated * SHARED_VOTE // len(_VOTES[word])
+    best = min(votes, key=lambda language: (-votes[language], language), default=likely)
+    return best if votes[best] > CLEAR_LEAD * votes[likely] else likely

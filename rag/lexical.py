@@ -7,6 +7,7 @@ mean length, so that their scores can be compared.
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,9 +23,8 @@ _ID_BYTES = 8
 
 def encode_terms(counts: Counter[int]) -> bytes:
     """The stored form of a chunk's terms: their 64-bit numbers, then their counts, one byte each."""
-    ids = np.fromiter(counts.keys(), dtype="<u8", count=len(counts))
-    values = np.fromiter((min(count, MAX_COUNT) for count in counts.values()), dtype="u1", count=len(counts))
-    return ids.tobytes() + values.tobytes()
+    ids = struct.pack(f"<{len(counts)}Q", *counts.keys())
+    return ids + bytes([count if count < MAX_COUNT else MAX_COUNT for count in counts.values()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,11 @@ class LexicalIndex:
     def size(self) -> int:
         """How many chunks it holds."""
         return len(self.lengths)
+
+    @property
+    def total_length(self) -> float:
+        """The terms of all rows together."""
+        return float(self.lengths.sum())
 
     @property
     def nbytes(self) -> int:
@@ -88,15 +93,25 @@ def rarity(indexes: Sequence[LexicalIndex], terms: Iterable[int]) -> dict[int, f
     return {term: float(np.log1p((total - df + 0.5) / (df + 0.5))) for term, df in found.items()}
 
 
-def score(indexes: Sequence[LexicalIndex], question: Mapping[int, float]) -> list[NDArray[np.float32]]:
-    """The BM25 score of every row of each index for a question's weighted terms; 0 where none occurs."""
+def score(
+    indexes: Sequence[LexicalIndex], question: Mapping[int, float], idf: Mapping[int, float]
+) -> list[NDArray[np.float32]]:
+    """The BM25 score of every row of each index for a question's weighted terms; 0 where none occurs.
+
+    ``idf`` is ``rarity(indexes, question)``.
+    """
     total = sum(index.size for index in indexes)
-    mean = sum(float(index.lengths.sum()) for index in indexes) / max(total, 1)
-    norms = [np.float32(K1) * (1 - B + B * index.lengths / max(mean, 1.0)) for index in indexes]
-    scores = [np.zeros(index.size, dtype=np.float32) for index in indexes]
-    for term, idf in rarity(indexes, question).items():
-        weight = np.float32(question[term] * idf * (K1 + 1))
-        for index, norm, into in zip(indexes, norms, scores, strict=True):
+    mean = sum(index.total_length for index in indexes) / max(total, 1)
+    scores = []
+    for index in indexes:
+        norm = (K1 * (1 - B) + K1 * B / max(mean, 1.0) * index.lengths).astype(np.float32)
+        into = np.zeros(index.size, dtype=np.float32)
+        for term, importance in question.items():
             rows, counts = index.postings(term)
-            into[rows] += weight * counts / (counts + norm[rows])
+            if len(rows):
+                frequency = counts.astype(np.float32)
+                into[rows] += np.float32(importance * idf[term] * (K1 + 1)) * (
+                    frequency / (frequency + norm[rows])
+                )
+        scores.append(into)
     return scores

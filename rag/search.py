@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
 import asyncpg
 import numpy as np
+from numpy.typing import NDArray
 
 from rag.analysis import STEM_MARK, Analyser, term_id
 from rag.citations import Passage, excerpt, select
@@ -26,6 +27,7 @@ CHUNKS_BY_ORDINAL = _SQL.chunks_by_ordinal
 HITS_A_SOURCE = 3
 # Candidates read from the store for each hit asked for: merging and the cap on a file's hits use some up.
 CANDIDATES_A_HIT = 2
+SORTED_AT_ONCE = 1000
 NO_VECTORS = VectorLeg(False, "this version searches by words; it makes no vectors")
 
 _Place = tuple[int, int, float]  # which generation (by position), which row of it, its score
@@ -88,16 +90,15 @@ def _rank(
         return [], {}
     lexical = [index.lexical for index in indexes]
     numbers = {term: term_id(term) for term in question}
-    scores = np.concatenate(score(lexical, {numbers[term]: weight for term, weight in question.items()}))
-    found = np.flatnonzero(scores)
-    order = found[np.argsort(-scores[found], kind="stable")]
-    ends = np.cumsum([index.lexical.size for index in indexes])
     idf = rarity(lexical, numbers.values())
+    weights = {numbers[term]: weight for term, weight in question.items()}
+    scores = np.concatenate(score(lexical, weights, idf))
+    ends = np.cumsum([index.lexical.size for index in indexes])
     needles = {term.removeprefix(STEM_MARK): idf[number] for term, number in numbers.items()}
     places: list[_Place] = []
     taken: Counter[tuple[int, int]] = Counter()
     hits = 0
-    for flat in order.tolist():
+    for flat in _best_first(scores):
         position = int(np.searchsorted(ends, flat, side="right"))
         row = flat - int(ends[position]) + indexes[position].lexical.size
         source = (position, int(indexes[position].sources[row]))
@@ -108,6 +109,15 @@ def _rank(
         if hits == limit * CANDIDATES_A_HIT:
             break
     return places, needles
+
+
+def _best_first(scores: NDArray[np.float32]) -> Iterator[int]:
+    """The rows with a score, best first, equals in order; all but the first thousand are sorted only if asked for."""
+    found = np.flatnonzero(scores)
+    values = scores[found]
+    least = np.partition(values, -SORTED_AT_ONCE)[-SORTED_AT_ONCE] if len(found) > SORTED_AT_ONCE else 0
+    for part in (found[values >= least], found[values < least]):
+        yield from part[np.argsort(-scores[part], kind="stable")].tolist()
 
 
 def _passage(rank: int, score_: float, row: Mapping[str, Any]) -> Passage:
