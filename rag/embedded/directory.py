@@ -168,7 +168,7 @@ def _create(directory: Path, user: ServerUser, binaries: Binaries, log: Log) -> 
         if not done:
             raise refusal_error(step, lines)
     if user.separate:
-        _give_contents(tree, builder.uid, user)
+        give_contents(tree, builder.uid, user)
     tree.rename(directory / "pg")
     place.rmdir()
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -224,7 +224,7 @@ def refusal_error(step: str, lines: list[str]) -> RagError:
     return EmbeddedFailed(step, "the log says why")
 
 
-def _give_contents(tree: Path, builder: int, user: ServerUser) -> None:
+def give_contents(tree: Path, builder: int, user: ServerUser) -> None:
     """Make everything inside ``tree`` the server's, and ``tree`` itself root's.
 
     Directories are taken first, from the top: from then on the builder's uid can change no name in them. A file

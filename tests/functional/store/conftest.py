@@ -22,9 +22,9 @@ def data_dir() -> Iterator[Path]:
         yield Path(top) / "data"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def made_dir() -> Iterator[Path]:
-    """A data directory with a complete cluster whose server does not run; shared by the tests of a module."""
+    """A data directory with a complete cluster whose server does not run; shared: a test leaves it as it was."""
     with tempfile.TemporaryDirectory(prefix="isthmus-") as top:
         directory = Path(top) / "data"
         child = start_service(directory)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+from pathlib import Path
 
 import asyncpg
 import pytest
 
+from rag.embedded.binaries import find_binaries
 from rag.errors import DatabaseNewer, MigrationChanged
 from rag.migrate import Migration, load_migrations, migrate
 from rag.pool import open_pool
 from tests.support.postgres import TestServer, fresh_database
 
 SHIPPED = load_migrations()
+BINARIES = find_binaries()
 
 
 async def drop_tables(conn: asyncpg.Connection) -> None:
@@ -112,3 +116,31 @@ async def test_a_turn_that_makes_no_sense_is_refused(
     )
     with pytest.raises(asyncpg.CheckViolationError):
         await conn.execute(f"UPDATE turns SET {column} = {value}")
+
+
+async def test_a_dump_goes_into_a_store_that_was_made_anew(postgres: TestServer, tmp_path: Path) -> None:
+    dump = tmp_path / "store.dump"
+    async with fresh_database(postgres) as old, fresh_database(postgres) as new:
+        reach = ["--host", old["host"], "--username", old["user"]]
+        conn = await asyncpg.connect(**old)
+        await conn.execute(
+            "INSERT INTO sessions (agent, member, session_id, title) VALUES ('demo', 'ana', 's', 'é')"
+        )
+        await conn.close()
+        dumping = ("--data-only", "--exclude-table", "migrations", "--format", "custom", "--file", str(dump))
+        for program in (
+            [BINARIES.program("pg_dump"), *reach, *dumping, old["database"]],
+            [
+                BINARIES.program("pg_restore"),
+                *reach,
+                "--dbname",
+                new["database"],
+                "--single-transaction",
+                str(dump),
+            ],
+        ):
+            done = await asyncio.to_thread(subprocess.run, program, capture_output=True, text=True)
+            assert (done.returncode, done.stderr) == (0, "")
+        conn = await asyncpg.connect(**new)
+        assert await conn.fetchval("SELECT title FROM sessions") == "é"
+        await conn.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import asyncpg
@@ -33,20 +32,19 @@ async def test_a_dsn_opens_a_pool_too(postgres: TestServer) -> None:
             assert await conn.fetchval("SELECT current_database()") == connect["database"]
 
 
-async def test_a_pool_says_when_the_server_is_away_and_works_when_it_is_back() -> None:
-    with tempfile.TemporaryDirectory(prefix="isthmus-") as top:
-        first = EmbeddedServer(Path(top), UID, lambda _line: None)
-        pool = await open_pool(await first.start())
-        try:
-            await first.stop()
-            with pytest.raises(StoreUnavailable) as away:
-                async with connection(pool):
-                    pass
-            assert away.value.reason == "PostgreSQL cannot be reached"
-            async with EmbeddedServer(Path(top), UID, lambda _line: None), connection(pool) as conn:
-                assert await conn.fetchval("SELECT 1") == 1
-        finally:
-            pool.terminate()
+async def test_a_pool_says_when_the_server_is_away_and_works_when_it_is_back(made_dir: Path) -> None:
+    first = EmbeddedServer(made_dir, UID, lambda _line: None)
+    pool = await open_pool(await first.start())
+    try:
+        await first.stop()
+        with pytest.raises(StoreUnavailable) as away:
+            async with connection(pool):
+                pass
+        assert away.value.reason == "PostgreSQL cannot be reached"
+        async with EmbeddedServer(made_dir, UID, lambda _line: None), connection(pool) as conn:
+            assert await conn.fetchval("SELECT 1") == 1
+    finally:
+        pool.terminate()
 
 
 async def test_a_pool_cannot_be_opened_where_there_is_no_server(data_dir: Path) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+
+import pytest
 
 from rag.embedded import launch
 from rag.embedded.client import fits
-from rag.embedded.directory import refusal_error
+from rag.embedded.directory import ServerUser, give_contents, refusal_error
 from rag.embedded.server import LINE_LIMIT, LogPipe
 from rag.errors import EmbeddedFailed, EmbeddedUnavailable, StoreDirectoryUnusable
 
@@ -58,3 +61,29 @@ def test_what_is_not_known_points_at_the_log() -> None:
     error = refusal_error("roles", ["FATAL:  something in /srv/x"])
     assert isinstance(error, EmbeddedFailed)
     assert (error.step, error.reason) == ("roles", "the log says why")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: changes owners")
+def test_a_file_with_a_second_name_or_another_owner_is_not_given_to_the_server(tmp_path: Path) -> None:
+    foreign, tree = tmp_path / "foreign", tmp_path / "tree"
+    (tree / "base").mkdir(parents=True)
+    for name in (foreign, tree / "base" / "1"):
+        name.write_text("")
+        os.chown(name, 42101, 42101)
+    user = ServerUser(42102, 42102, 0, "")
+    give_contents(tree, 42101, user)
+    assert ((tree / "base" / "1").stat().st_uid, (tree / "base").stat().st_uid, tree.stat().st_uid) == (
+        42102,
+        42102,
+        0,
+    )
+    (tree / "base" / "1").unlink()
+    (tree / "base" / "2").hardlink_to(foreign)
+    with pytest.raises(EmbeddedFailed):
+        give_contents(tree, 42101, user)
+    assert foreign.stat().st_uid == 42101
+    (tree / "base" / "2").unlink()
+    (tree / "base" / "3").write_text("root's")
+    with pytest.raises(EmbeddedFailed):
+        give_contents(tree, 42101, user)
+    assert (tree / "base" / "3").stat().st_uid == 0
