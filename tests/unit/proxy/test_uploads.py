@@ -9,6 +9,7 @@ import pytest
 from aiohttp import StreamReader, web
 from aiohttp.base_protocol import BaseProtocol
 
+from proxy import uploads
 from proxy.errors import BodyTimeout, BodyTooLarge, FileTooLarge, MalformedBody, TooManyUploads
 from proxy.settings import MediaSettings
 from proxy.uploads import (
@@ -82,6 +83,16 @@ def test_the_average_rate_counts_after_a_grace(received: int, waited: float, slo
     assert too_slow(received, waited, 1024) is slow
 
 
+async def test_a_body_that_creeps_is_timed_out_once_the_grace_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    creeping = MediaSettings(min_rate=10**15)
+    assert await Body(await stream(b"a"), creeping).read() == b"a"
+    monkeypatch.setattr(uploads, "RATE_GRACE", 0.0)
+    with pytest.raises(BodyTimeout):
+        await Body(await stream(b"a"), creeping).read()
+
+
 def test_no_rate_is_asked_for_when_it_is_zero() -> None:
     assert not too_slow(0, 1e6, 0)
 
@@ -98,16 +109,16 @@ def test_a_length_that_cannot_fit_is_refused() -> None:
 
 
 def test_a_member_has_so_many_slots_and_gets_them_back(tmp_path: Path) -> None:
-    uploads = Uploads(MEDIA, 2, tmp_path)
-    with uploads.slot("ana"), uploads.slot("ana"):
-        with uploads.slot("bo"), pytest.raises(TooManyUploads) as caught, uploads.slot("ana"):
+    shared = Uploads(MEDIA, 2, tmp_path)
+    with shared.slot("ana"), shared.slot("ana"):
+        with shared.slot("bo"), pytest.raises(TooManyUploads) as caught, shared.slot("ana"):
             pass
         assert caught.value.limit == 2
-    with pytest.raises(ZeroDivisionError), uploads.slot("ana"), uploads.slot("ana"):
+    with pytest.raises(ZeroDivisionError), shared.slot("ana"), shared.slot("ana"):
         raise ZeroDivisionError
-    with uploads.slot("ana"), uploads.slot("ana"):
+    with shared.slot("ana"), shared.slot("ana"):
         pass
-    uploads.close()
+    shared.close()
 
 
 @pytest.mark.parametrize(
