@@ -80,7 +80,8 @@ def boundary_of(content_type: str) -> bytes:
 class FormParser:
     """One body: feed it in order, then call `finish`. All that it raises is MalformedBody."""
 
-    def __init__(self, boundary: bytes) -> None:
+    def __init__(self, boundary: bytes, max_parts: int = MAX_PARTS) -> None:
+        self._max_parts = max_parts
         self._delimiter = b"\r\n--" + boundary
         self._delimiter_line = re.compile(re.escape(self._delimiter) + rb"(\r\n|--)")
         # The first delimiter needs no line end before it (RFC 2046): with one here it is like all others.
@@ -132,8 +133,8 @@ class FormParser:
         if end < 0:
             return start, False
         self._parts += 1
-        if self._parts > MAX_PARTS:
-            raise MalformedBody(f"the form has more than {MAX_PARTS} parts")
+        if self._parts > self._max_parts:
+            raise MalformedBody(f"the form has more than {self._max_parts} parts")
         events.append(_part(window[start:end]))
         self._state = _State.CONTENT
         return end + 4, True

@@ -60,10 +60,10 @@ class Body:
     Only the time spent waiting for the client counts against it, never our own writing.
     """
 
-    def __init__(self, content: StreamReader, media: MediaSettings) -> None:
+    def __init__(self, content: StreamReader, media: MediaSettings, limit: int) -> None:
         self._content = content
         self._media = media
-        self._limit = media.max_bytes + FRAMING_BYTES
+        self._limit = limit
         self._received = 0
         self._waited = 0.0
 
@@ -142,7 +142,8 @@ class Uploads:
         `find_place` gives the place of an agent and a project and raises what the member may not have.
         Whatever is raised, here or there, no name has changed.
         """
-        body, parser = Body(content, self._media), FormParser(boundary)
+        body = Body(content, self._media, self._media.max_bytes + FRAMING_BYTES)
+        parser = FormParser(boundary)
         async with AsyncExitStack() as stack:
             form = _UploadForm(self._media, self._spools, find_place, stack)
             while data := await body.read():

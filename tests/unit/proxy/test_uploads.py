@@ -39,21 +39,21 @@ async def stream(*pieces: bytes, end: bool = True) -> StreamReader:
 
 
 async def test_a_body_is_read_in_bounded_pieces_to_its_end() -> None:
-    body = Body(await stream(b"a" * READ_BYTES + b"b"), MediaSettings())
+    body = Body(await stream(b"a" * READ_BYTES + b"b"), MEDIA, 2 * READ_BYTES)
     assert [len(await body.read()) for _ in range(3)] == [READ_BYTES, 1, 0]
 
 
 async def test_exactly_the_limit_passes_and_one_byte_more_is_refused() -> None:
-    body = Body(await stream(b"a" * LIMIT), MEDIA)
+    body = Body(await stream(b"a" * LIMIT), MEDIA, LIMIT)
     assert len(await body.read()) == LIMIT
-    body = Body(await stream(b"a" * LIMIT, b"b"), MEDIA)
+    body = Body(await stream(b"a" * LIMIT, b"b"), MEDIA, LIMIT)
     with pytest.raises(BodyTooLarge) as caught:
         await body.read()
     assert caught.value.limit == LIMIT
 
 
 async def test_a_body_that_stalls_is_timed_out() -> None:
-    body = Body(await stream(b"a", end=False), MEDIA)
+    body = Body(await stream(b"a", end=False), MEDIA, LIMIT)
     assert await body.read() == b"a"
     with pytest.raises(BodyTimeout) as caught:
         await body.read()
@@ -63,7 +63,7 @@ async def test_a_body_that_stalls_is_timed_out() -> None:
 @pytest.mark.parametrize("problem", [ConnectionResetError(), web.RequestPayloadError()])
 async def test_a_body_that_is_cut_is_malformed(problem: Exception) -> None:
     reader = await stream(b"a", end=False)
-    body = Body(reader, MEDIA)
+    body = Body(reader, MEDIA, LIMIT)
     reader.set_exception(problem)
     with pytest.raises(MalformedBody):
         await body.read()
@@ -87,10 +87,10 @@ async def test_a_body_that_creeps_is_timed_out_once_the_grace_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     creeping = MediaSettings(min_rate=10**15)
-    assert await Body(await stream(b"a"), creeping).read() == b"a"
+    assert await Body(await stream(b"a"), creeping, LIMIT).read() == b"a"
     monkeypatch.setattr(uploads, "RATE_GRACE", 0.0)
     with pytest.raises(BodyTimeout):
-        await Body(await stream(b"a"), creeping).read()
+        await Body(await stream(b"a"), creeping, LIMIT).read()
 
 
 def test_no_rate_is_asked_for_when_it_is_zero() -> None:
