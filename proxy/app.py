@@ -10,7 +10,7 @@ from proxy import keys
 from proxy.lifecycle import running
 from proxy.limits import RateLimiter
 from proxy.middleware import door, with_error_body, with_request_id
-from proxy.routes import chat, health, media, page, sign_in
+from proxy.routes import chat, health, media, page, projects, rag, sign_in
 from proxy.routing import register
 from proxy.settings import Settings
 
@@ -22,7 +22,16 @@ def build_app(settings: Settings) -> web.Application:
         client_max_size=settings.chat.max_body_bytes,
     )
     app[keys.ROUTES] = register(
-        app, [*health.ROUTES, *page.ROUTES, *sign_in.ROUTES, *chat.ROUTES, *media.ROUTES]
+        app,
+        [
+            *health.ROUTES,
+            *page.ROUTES,
+            *sign_in.ROUTES,
+            *chat.ROUTES,
+            *media.ROUTES,
+            *projects.ROUTES,
+            *rag.ROUTES,
+        ],
     )
     app.on_response_prepare.append(_mark_started)
     app.cleanup_ctx.append(partial(running, settings=settings))

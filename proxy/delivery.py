@@ -111,8 +111,8 @@ class TurnDeliveries:
         return Delivery("failed", self._shown(reference), reason=reason)
 
     async def _fetch(self, reference: MediaRef, address: str, name: str | None) -> Delivery:
-        agent, project = self._place.agent, self._place.project
-        url = agent.media_url(self._place.member.id, project, reference.url)
+        agent, project = self._place.agent, self._place.project_id
+        url = agent.media_url(self._place.owner, project, reference.url)
         async with self._harnesses.fetch(
             url, agent.authorization(), address, total=self._settings.timeout, idle=IDLE_SECONDS
         ) as response:

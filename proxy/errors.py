@@ -96,6 +96,27 @@ class UnknownProject(ProxyError):
 
 
 @dataclass(eq=False)
+class NameTaken(ProxyError):
+    name: str
+
+
+@dataclass(eq=False)
+class QuotaExceeded(ProxyError):
+    limit: int
+    usage: int
+
+
+@dataclass(eq=False)
+class TurnRunning(ProxyError):
+    project: str
+
+
+@dataclass(eq=False)
+class NotAttached(ProxyError):
+    pass
+
+
+@dataclass(eq=False)
 class BodyTimeout(ProxyError):
     seconds: float
 
@@ -192,6 +213,22 @@ TABLE: dict[type[Exception], Row] = {
     workspace.NotFound: Row(404, "not_found", "There is no such file."),
     workspace.NoSuchFolder: Row(404, "no_such_folder", "There is no such folder; make it first."),
     UnknownAgent: Row(404, "unknown_agent", "You have no agent of this name; GET /v1/models lists yours."),
+    rag.UnsafePath: Row(400, "invalid_path", "{path} cannot be in an attached folder: {problem}. Nothing changed."),
+    rag.DuplicatePath: Row(400, "duplicate_path", "{path} is there twice. Nothing changed."),
+    rag.NothingIndexable: Row(
+        400, "nothing_indexable", "None of the {files} files can be indexed. Nothing changed."
+    ),
+    rag.TooManyFiles: Row(
+        400, "too_many_files", "{count} files to index; the limit is {limit}. Nothing changed."
+    ),
+    rag.TooManyBytes: Row(
+        400, "too_many_bytes", "{count} bytes of text to index; the limit is {limit}. Nothing changed."
+    ),
+    rag.TooManyChunks: Row(
+        400, "too_many_chunks", "The text makes {count} chunks; the limit is {limit}. Nothing changed."
+    ),
+    NotAttached: Row(404, "not_found", "No folder is attached to this project."),
+    rag.UnknownProject: Row(404, "unknown_project", "You have no project of this id."),
     UnknownProject: Row(404, "unknown_project", "You have no project of this id."),
     MethodNotAllowed: Row(405, "method_not_allowed", "This address does not take {method}."),
     BodyTimeout: Row(408, "body_timeout", "No byte of the body came for {seconds:g} seconds."),
@@ -203,6 +240,9 @@ TABLE: dict[type[Exception], Row] = {
     workspace.NotPermitted: Row(409, "not_permitted", "The agent's own rights do not allow this change."),
     workspace.FolderMoved: Row(409, "folder_moved", "The folder was moved meanwhile; nothing was stored. Try again."),
     workspace.MountInside: Row(409, "mount_inside", "Another file system is mounted inside the workspace here."),
+    NameTaken: Row(409, "name_taken", "You have a project called {name} with this agent already."),
+    TurnRunning: Row(409, "turn_running", "A turn runs in this project; wait for its end."),
+    QuotaExceeded: Row(413, "quota_exceeded", "You have {usage} projects; the limit is {limit}."),
     FileTooLarge: Row(413, "file_too_large", "The file is larger than the limit of {limit} bytes."),
     BodyTooLarge: Row(413, "body_too_large", "The request is larger than the limit of {limit} bytes."),
     UnsupportedMediaType: Row(415, "unsupported_media_type", "Send this as {expected}."),

@@ -19,12 +19,14 @@ from proxy.agents import Agents, Harnesses
 from proxy.history import History
 from proxy.identity import Authenticator
 from proxy.live import LiveTurns
+from proxy.projects import Projects
 from proxy.relay import Relay
 from proxy.settings import Settings
 from proxy.uploads import Uploads
 from rag.embedded import EmbeddedServer
 from rag.migrate import migrate
-from rag.pool import open_pool
+from rag.pool import connection, open_pool, require_capable_server
+from rag.search import Searcher
 from workspace.confine import confinement
 from workspace.registry import Workspaces
 
@@ -43,6 +45,8 @@ class Service:
     live: LiveTurns
     relay: Relay
     uploads: Uploads
+    projects: Projects
+    searcher: Searcher
     pool: Any
 
     async def store_answers(self) -> bool:
@@ -62,6 +66,9 @@ async def running(app: web.Application, settings: Settings) -> AsyncIterator[Non
         key, service = await asyncio.to_thread(_own_keys, directory)
         connect = await _store(stack, settings, directory)
         pool = await stack.enter_async_context(await open_pool(connect))
+        if settings.store.url:
+            async with connection(pool) as conn:
+                await require_capable_server(conn)
         applied = await migrate(pool)
         log.info("store_ready", migrations_applied=len(applied))
         history = await stack.enter_async_context(History(pool, service=service))
@@ -85,6 +92,8 @@ async def running(app: web.Application, settings: Settings) -> AsyncIterator[Non
             live=live,
             relay=relay,
             uploads=uploads,
+            projects=Projects(pool),
+            searcher=Searcher(pool),
             pool=pool,
         )
         log.info("confinement", kind=confinement())

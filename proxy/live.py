@@ -74,6 +74,10 @@ class LiveTurns:
         """The turns of a session, oldest first: the first runs, the others wait for it."""
         return list(self._sessions.get(session, ()))
 
+    def in_project(self, project: str) -> bool:
+        """Whether a turn runs or waits in this project."""
+        return any(session.project == project for session in self._sessions)
+
     def __len__(self) -> int:
         return len(self._turns)
 

@@ -6,6 +6,7 @@ The door asks in this order: host name, credential (with the cross-site rule), r
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import secrets
 import time
@@ -18,6 +19,7 @@ from aiohttp.typedefs import Middleware
 from proxy import errors, keys
 from proxy.connections import ConnectionDoor
 from proxy.limits import RateLimiter
+from proxy.linger import LingeringResponse
 from proxy.routing import Credential, Handler, Route, send_continue
 from proxy.settings import LimitSettings, Settings
 
@@ -78,7 +80,13 @@ def error_response(request: web.Request, error: Exception) -> web.Response:
     answer = errors.answer(error, request_id)
     if answer.code == errors.INTERNAL.code:
         log.error("internal_error", exc_info=error)
-    response = web.json_response(answer.body, status=answer.status)
+    response = LingeringResponse(
+        request,
+        text=json.dumps(answer.body),
+        status=answer.status,
+        content_type="application/json",
+        linger=request.app[keys.SERVICE].settings.media.linger,
+    )
     if answer.retry_after is not None:
         response.headers["Retry-After"] = str(answer.retry_after)
     if isinstance(error, errors.MethodNotAllowed):

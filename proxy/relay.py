@@ -158,8 +158,8 @@ class _Run:
                 await socket.close()
 
     async def _connect(self) -> aiohttp.ClientWebSocketResponse:
-        agent, member, project = self._place.agent, self._place.member.id, self._place.project
-        url = agent.socket_url(member, project, self._harness_session)
+        agent, owner, project = self._place.agent, self._place.owner, self._place.project_id
+        url = agent.socket_url(owner, project, self._harness_session)
         socket = await self._relay.harnesses.open_socket(url, agent.authorization())
         peer = socket.get_extra_info("peername")
         self._address = peer[0] if isinstance(peer, tuple) else ""
@@ -168,7 +168,7 @@ class _Run:
     @property
     def _harness_session(self) -> str:
         return pico.harness_session_id(
-            self._place.member.id, self.turn.session.session_id, self._place.project
+            self._place.member.id, self.turn.session.session_id, self._place.project_id
         )
 
     async def _send(self, socket: aiohttp.ClientWebSocketResponse, text: str) -> None:
@@ -231,8 +231,11 @@ class _Run:
         await self.inbox.put(Listed())
 
     def _context(self) -> str:
-        place = self._place
-        return Context(place.project, place.told(""), place.told(DELIVERY_DIRECTORY)).block()
+        place, project = self._place, self._place.project
+        name, instructions = (project.name, project.instructions) if project else (None, "")
+        return Context(
+            name, place.told("").rstrip("/") or ".", place.told(DELIVERY_DIRECTORY), instructions
+        ).block()
 
     def _fail(self, error: Exception) -> None:
         """End the turn for a reason that the machine does not know: nothing of the agent's is missing then."""

@@ -10,6 +10,7 @@ from proxy import keys
 from proxy.agents import Agent
 from proxy.errors import Forbidden, UnknownProject
 from proxy.identity import Member
+from proxy.projects import Project
 from proxy.rights import Action, Role, allowed
 from workspace.handle import Workspace
 from workspace.location import Location, told_path
@@ -17,17 +18,22 @@ from workspace.location import Location, told_path
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a request's files live: one workspace of one agent."""
+    """Where a request's files live: one workspace of one agent. `project` None is the main workspace."""
 
     agent: Agent
     member: Member
     location: Location
     workspace: Workspace
-    role: Role
+    project: Project | None
 
     @property
-    def project(self) -> str | None:
+    def project_id(self) -> str | None:
         return self.location.project
+
+    @property
+    def owner(self) -> str:
+        """The member in whose container the agent works: the project's owner, else the member."""
+        return self.location.member
 
     def told(self, path: str) -> str:
         """A path below the workspace (``public/a.pdf``) as this place's harness can open it."""
@@ -47,14 +53,28 @@ async def resolve(request: web.Request, agent: str | None, project: str | None, 
     Nothing is made and nothing is written: an unknown project is refused before any byte lands, and
     no request ever falls back to the main workspace.
     """
-    service = request.app[keys.SERVICE]
-    member = request[keys.MEMBER]
-    chosen = service.agents.choose(member, agent)
-    if project is not None:
+    service, member = request.app[keys.SERVICE], request[keys.MEMBER]
+    if project is None:
+        return _place(request, service.agents.choose(member, agent), Location(member.id, None), None, action)
+    row = await service.projects.get(member, project)
+    if agent is not None and service.agents.choose(member, agent).key != row.agent:
         raise UnknownProject(project[:100])
-    role = Role.OWNER
-    if not allowed(role, action):
+    chosen = service.agents.choose(member, row.agent)
+    return _place(request, chosen, Location(row.owner, row.id), row, action)
+
+
+async def resolve_project(request: web.Request, action: Action) -> tuple[Place, Project]:
+    """The place and the row of the project in the route's own path. Raises UnknownProject, Forbidden."""
+    place = await resolve(request, None, request.match_info["project"], action)
+    if place.project is None:
+        raise UnknownProject("")
+    return place, place.project
+
+
+def _place(
+    request: web.Request, agent: Agent, location: Location, project: Project | None, action: Action
+) -> Place:
+    if not allowed(project.role if project else Role.OWNER, action):
         raise Forbidden(action.value)
-    location = Location(member=member.id, project=None)
-    workspace = service.workspaces.open(chosen.key, chosen.tree, location)
-    return Place(chosen, member, location, workspace, role)
+    workspace = request.app[keys.SERVICE].workspaces.open(agent.key, agent.tree, location)
+    return Place(agent, request[keys.MEMBER], location, workspace, project)

@@ -102,10 +102,11 @@ class WorkspaceDirectory:
                     self._give_workspace(member, name)
                     return
         # Somebody else may rename things in this folder: the service makes nothing there that it would give away.
-        with closing(self._open_member()) as member, _folder_facts(PUBLIC, NotPermitted):
+        with closing(self.open_member()) as member, _folder_facts(PUBLIC, NotPermitted):
             _mkdir(member, name, self.tree.dir_mode)
 
-    def _open_member(self) -> int:
+    def open_member(self) -> int:
+        """The folder that holds the member's workspaces, as a name only. Raises NoSuchFolder."""
         with (
             self.rights.service(),
             _folder_facts(PUBLIC, NotPermitted),

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from workspace import listing, reading
+from workspace import listing, reading, removal
 from workspace.directory import WorkspaceDirectory
 from workspace.listing import FileState, Listing
 from workspace.location import Location, project_root
@@ -89,3 +89,7 @@ class Workspace:
     async def snapshot(self) -> dict[str, FileState]:
         """What lies in ``public/attachments``: see ``listing.attachments_state``."""
         return await self._threads.run(listing.attachments_state, self._directory, Budget())
+
+    async def remove(self) -> bool:
+        """Take the whole workspace away: see ``removal.remove``. Raises NotPermitted."""
+        return await self._threads.run(removal.remove, self._directory)

@@ -100,7 +100,7 @@ class Draft:
         except OSError as error:
             if error.errno not in _NO_UNNAMED_FILES:
                 raise
-        private = _private_name()
+        private = private_name()
         fd = confine.open_new(self._folder, private)
         self._private = private
         return fd
@@ -111,7 +111,7 @@ class Draft:
             try:
                 self._link(name)
             except FileExistsError:
-                private = _private_name()
+                private = private_name()
                 self._link(private)
                 self._private = private
             else:
@@ -181,7 +181,8 @@ class Incoming:
         return await self._lane.run(self._draft.publish, name)
 
 
-def _private_name() -> str:
+def private_name() -> str:
+    """A name that no client is shown, and that nothing else has."""
     return PRIVATE_PREFIX + secrets.token_hex(8)
 
 

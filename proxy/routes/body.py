@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 from aiohttp import web
 
+from proxy import keys
 from proxy.errors import (
     BodyTimeout,
     BodyTooLarge,
@@ -39,6 +41,18 @@ async def json_body(request: web.Request, limit: int, idle_timeout: float) -> ob
         return json.loads(raw, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise MalformedBody("it is not JSON in UTF-8") from error
+
+
+MAX_JSON_BYTES = 256 * 1024
+
+
+async def json_object(request: web.Request) -> dict[str, Any]:
+    """The small JSON object that a route without content of its own takes. Raises as `json_body`, InvalidRequest."""
+    idle = request.app[keys.SERVICE].settings.media.idle_timeout
+    body = await json_body(request, MAX_JSON_BYTES, idle)
+    if not isinstance(body, dict):
+        raise InvalidRequest("body", "send a JSON object")
+    return body
 
 
 def _no_constant(name: str) -> object:

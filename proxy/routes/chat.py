@@ -50,12 +50,12 @@ async def completions(request: web.Request) -> web.StreamResponse:
     chat = parse_chat(body, [request.headers.get(name) for name in settings.chat.session_headers])
     place = await resolve(request, chat.agent, chat.project, Action.CHAT)
     session_id = chat.session_id or await service.history.session_of(
-        place.agent.key, place.member.id, place.project, chat.first_exchange
+        place.agent.key, place.member.id, place.project_id, chat.first_exchange
     )
     turn = LiveTurn(
         turn_id=secrets.token_hex(16),
         session=SessionKey(
-            place.agent.key, place.member.id, place.project, session_id or secrets.token_hex(16)
+            place.agent.key, place.member.id, place.project_id, session_id or secrets.token_hex(16)
         ),
         user_text=chat.text,
         created_at=time.time(),
@@ -139,7 +139,7 @@ async def history(request: web.Request) -> web.Response:
     place = await resolve(
         request, query_value(request, "agent"), query_value(request, "project"), Action.LIST
     )
-    session = SessionKey(place.agent.key, place.member.id, place.project, check_session_id(raw_session_id))
+    session = SessionKey(place.agent.key, place.member.id, place.project_id, check_session_id(raw_session_id))
     service = request.app[keys.SERVICE]
     messages = await service.history.messages(
         session,

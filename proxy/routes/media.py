@@ -39,7 +39,7 @@ async def upload(request: web.Request) -> web.StreamResponse:
     log.info(
         "audit_upload",
         agent=place.agent.key,
-        project=place.project,
+        project=place.project_id,
         path=published.path,
         size=published.size,
         replaced=published.replaced,
