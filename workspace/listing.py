@@ -59,6 +59,12 @@ class Listing:
     omitted: Omitted
 
 
+def modified(seconds: float) -> str:
+    """Seconds since 1970 as ISO 8601 in UTC, to the millisecond; what no calendar holds becomes its first or last."""
+    moment = datetime.fromtimestamp(min(max(seconds, 0), _LAST_SECOND), UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def list_page(
     directory: WorkspaceDirectory, folder: RelPath, cursor: str | None, limit: int, budget: Budget
 ) -> Listing:
@@ -120,9 +126,13 @@ def _fill(walk: Walk, base: BytesPath, after: BytesPath, limit: int, budget: Bud
 
 def _entry(base: BytesPath, found: Found) -> Entry:
     size = 0 if found.is_folder else found.status.st_size
-    seconds = min(max(found.status.st_mtime, 0), _LAST_SECOND)
-    modified = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return Entry(_text(base, found.path), found.path[-1].decode(), size, found.is_folder, modified)
+    return Entry(
+        _text(base, found.path),
+        found.path[-1].decode(),
+        size,
+        found.is_folder,
+        modified(found.status.st_mtime),
+    )
 
 
 def _base(folder: RelPath) -> BytesPath:

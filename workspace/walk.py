@@ -176,7 +176,7 @@ class Walk:
 
 
 class Budget:
-    """What one request may visit: ``entries``, and ``seconds`` of time on ``clock``."""
+    """What one request may visit: ``entries``, and ``seconds`` of time."""
 
     def __init__(self, entries: int = 100_000, seconds: float = 2.0) -> None:
         self.entries = entries

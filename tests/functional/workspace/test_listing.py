@@ -70,12 +70,11 @@ async def test_everything_is_listed_depth_first_by_bytes(site: Site) -> None:
 async def test_an_entry_tells_size_kind_and_time(site: Site) -> None:
     fill(site.public, "a.txt")
     os.utime(site.public / "a.txt", ns=(0, 1_767_225_600_123_456_789))
-    os.utime(site.attachments, (0, 10**13))
     page = await site.workspace.list(ROOT, cursor=None, limit=10)
     first, second = page.files
     assert (first.path, first.name, first.size, first.is_dir) == ("public/a.txt", "a.txt", 5, False)
     assert first.modified == "2026-01-01T00:00:00.123Z"
-    assert (second.name, second.size, second.is_dir, second.modified[-1]) == ("attachments", 0, True, "Z")
+    assert (second.name, second.size, second.is_dir) == ("attachments", 0, True)
 
 
 async def test_links_special_files_and_names_no_path_can_spell_are_counted(site: Site) -> None:

@@ -64,6 +64,25 @@ async def test_the_services_rights_are_lent_for_a_moment_only() -> None:
     await threads.close()
 
 
+GROUPS = """
+import asyncio, os
+from workspace.offload import AgentThreads
+
+os.setgroups([42105])
+print(asyncio.run(AgentThreads(42100, 42100).run(os.getgroups)), os.getgroups())
+"""
+
+
+@needs_root
+def test_a_job_leaves_the_groups_of_the_service_and_the_service_keeps_them() -> None:
+    """In a child: the groups are those of the whole process."""
+    root = Path(__file__).parents[3]
+    done = subprocess.run(
+        [sys.executable, "-c", GROUPS], cwd=root, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "[] [42105]\n", done.stderr
+
+
 UNAVAILABLE = """
 import asyncio, os, sys
 os.setgid(42101); os.setuid(42101)

@@ -47,7 +47,9 @@ def test_a_name_becomes(raw: str | bytes, kept: str) -> None:
     assert clean_name(raw) == kept
 
 
-@pytest.mark.parametrize("raw", ["", ".", "..", "...", "/", "\\", "_", "._.", " ", "\u200d", "???", "-", "a/.."])
+@pytest.mark.parametrize(
+    "raw", ["", ".", "..", "...", "/", "\\", "_", "._.", " ", "\u200d", "???", "-", "a/.."]
+)
 def test_a_name_of_which_nothing_is_left_is_refused(raw: str) -> None:
     with pytest.raises(InvalidName) as caught:
         clean_name(raw)
