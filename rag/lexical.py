@@ -62,28 +62,27 @@ class LexicalIndex:
 
 
 def build_index(encoded: Sequence[bytes]) -> LexicalIndex:
-    """Index what ``encode_terms`` made, one entry a chunk, in the order of their ordinals."""
+    """Index what ``encode_terms`` made, one entry a chunk, in the order of their ordinals.
+
+    Meant for a thread beside an event loop: no step holds the interpreter for long.
+    """
     sizes = np.fromiter(
         (len(blob) // (_ID_BYTES + 1) for blob in encoded), dtype=np.int64, count=len(encoded)
     )
-    ids = np.frombuffer(
-        b"".join(
-            [memoryview(blob)[: size * _ID_BYTES] for blob, size in zip(encoded, sizes.tolist(), strict=True)]
-        ),
-        dtype="<u8",
-    )
-    counts = np.frombuffer(
-        b"".join(
-            [memoryview(blob)[size * _ID_BYTES :] for blob, size in zip(encoded, sizes.tolist(), strict=True)]
-        ),
-        dtype="u1",
-    )
+    ends = np.cumsum(sizes)
+    ids = np.empty(int(sizes.sum()), dtype=np.uint64)
+    counts = np.empty(len(ids), dtype=np.uint8)
+    lengths = np.zeros(len(encoded), dtype=np.float32)
+    for row, (blob, size, end) in enumerate(zip(encoded, sizes.tolist(), ends.tolist(), strict=True)):
+        ids[end - size : end] = np.frombuffer(blob, dtype="<u8", count=size)
+        own = np.frombuffer(blob, dtype="u1", offset=size * _ID_BYTES)
+        counts[end - size : end] = own
+        lengths[row] = own.sum(dtype=np.int64)
     rows = np.repeat(np.arange(len(encoded), dtype=np.int32), sizes)
-    lengths = np.bincount(rows, weights=counts, minlength=len(encoded)).astype(np.float32)
     order = np.argsort(ids, kind="stable")
-    terms, first = np.unique(ids[order], return_index=True)
-    starts = np.append(first, len(ids)).astype(np.int64)
-    return LexicalIndex(terms, starts, rows[order], counts[order], lengths)
+    ids = ids[order]
+    first = np.flatnonzero(np.append(True, ids[1:] != ids[:-1]))[: len(ids)]
+    return LexicalIndex(ids[first], np.append(first, len(ids)), rows[order], counts[order], lengths)
 
 
 def rarity(indexes: Sequence[LexicalIndex], terms: Iterable[int]) -> dict[int, float]:
