@@ -86,19 +86,19 @@ def _take_away(folder: int, name: str, is_folder: bool) -> None:
     with suppress(OSError):
         os.rmdir(name, dir_fd=folder)
         return
-    with closing(_open_any_mode(folder, name)) as child:
+    _make_accessible(folder, name)
+    with closing(open_at(folder, (name,), FOLDER)) as child:
         while entries := _some_entries(child):
             for inner, inner_is_folder in entries:
                 if inner_is_folder:
-                    above = private_name()
-                    os.rename(inner, above, src_dir_fd=child, dst_dir_fd=folder)
+                    _make_accessible(child, inner)  # moving a folder also writes to it: its parent changes
+                    os.rename(inner, private_name(), src_dir_fd=child, dst_dir_fd=folder)
                 else:
                     os.unlink(inner, dir_fd=child)
     os.rmdir(name, dir_fd=folder)
 
 
-def _open_any_mode(folder: int, name: str) -> int:
-    """Open a folder of the agent's whatever mode the agent gave it. Raises OSError."""
-    with closing(open_at(folder, (name,), NAME_ONLY | os.O_DIRECTORY)) as held, suppress(PermissionError):
+def _make_accessible(folder: int, name: str) -> None:
+    """Undo a mode that the agent gave one of its folders. Raises OSError, also at a mount."""
+    with closing(open_at(folder, (name,), NAME_ONLY | os.O_DIRECTORY)) as held:
         os.chmod(descriptor_path(held), 0o700)
-    return open_at(folder, (name,), FOLDER)
