@@ -148,11 +148,10 @@ class Page:
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
     def overflow(self) -> int:
-        """By how many pixels anything sticks out of the window on the right."""
+        """By how many pixels anything is wider than its place: the window, the conversation, the panel."""
         script = """
-            const visible = [...document.querySelectorAll("body *")].filter((e) => e.checkVisibility());
-            const ends = visible.map((e) => e.getBoundingClientRect().right);
-            return Math.ceil(Math.max(document.documentElement.scrollWidth, ...ends) - innerWidth);
+            const places = [document.documentElement, ...document.querySelectorAll("#messages, #panel, #composer")];
+            return Math.max(...places.map((place) => place.scrollWidth - place.clientWidth));
         """
         return int(self.driver.execute_script(script))
 
