@@ -111,8 +111,8 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _overlap_start(text: str, previous: int, fresh: int) -> int:
-    """Where the next slice begins: at most OVERLAP_CHARACTERS back, at a line or word, never the whole last slice."""
-    earliest = max(fresh - OVERLAP_CHARACTERS, previous + 1)
+    """Where the next slice begins: at most OVERLAP_CHARACTERS back, less than any slice before, at a line or word."""
+    earliest = max(fresh - OVERLAP_CHARACTERS, previous)
     if earliest >= fresh or previous == fresh:
         return fresh
     for boundary in (_LINE, _SPACE):

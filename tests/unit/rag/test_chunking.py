@@ -85,8 +85,8 @@ def test_a_legal_file_of_headings_makes_few_chunks():
 
 def test_a_hard_cut_does_not_split_a_family():
     family = "👨‍👩‍👧"
-    for chunk in chunk_text(family * 1000, "a.txt").chunks:
-        assert chunk.content.startswith("👨")
+    for chunk in chunk_text("x" + family * 1000, "a.txt").chunks:
+        assert chunk.content.removeprefix("x").startswith("👨")
         assert chunk.content.endswith("👧")
 
 

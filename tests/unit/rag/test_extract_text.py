@@ -42,6 +42,7 @@ def test_a_few_nuls_and_lone_surrogates_are_dropped_and_counted():
         (b"abc\x00def", "binary"),
         (bytes(range(1, 32)) * 4, "binary"),
         (b"\x89PNG\r\n\x1a\n" + bytes(100), "binary"),
+        (b"\x00AB\x00" * 50, "binary"),
         (b"\x81\x8d\x8f\x90\x9d", "encoding"),
         (b"\xff\xfeabc", "encoding"),
         (b"", "empty"),
