@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import aiohttp
 from aiohttp import web
 
 from proxy import keys
 from proxy.agents import Agents
+from proxy.errors import UnknownProject
 from proxy.identity import Authenticator, token_digest
 from proxy.limits import RateLimiter
 from proxy.middleware import door, with_error_body, with_request_id
@@ -117,6 +118,13 @@ def _agent(directory: Path, key: str) -> AgentSettings:
     )  # fmt: skip
 
 
+class _NoProjects:
+    """Projects need the store; here nobody has one."""
+
+    async def get(self, _member: object, raw_id: str) -> NoReturn:
+        raise UnknownProject(raw_id)
+
+
 def _app(settings: Settings, workspaces: Workspaces, uploads: Uploads) -> web.Application:
     app = web.Application(middlewares=[with_request_id, with_error_body, door(settings, RateLimiter())])
     app[keys.ROUTES] = register(app, media.ROUTES)
@@ -126,6 +134,7 @@ def _app(settings: Settings, workspaces: Workspaces, uploads: Uploads) -> web.Ap
         agents=Agents(settings),
         workspaces=workspaces,
         uploads=uploads,
+        projects=_NoProjects(),
     )
 
     async def mark_started(request: web.Request, _response: web.StreamResponse) -> None:
