@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 
 DEFAULT_LANGUAGE = "english"
 GUESS_CHARACTERS = 4000
@@ -67,6 +68,11 @@ def _script(text: str) -> str | None:
     return next((name for name, pattern in _SCRIPTS.items() if pattern.search(text)), None)
 
 
+@lru_cache(maxsize=4096)
+def _character_script(character: str) -> str | None:
+    return _script(character)
+
+
 def guess_language(text: str, likely: str = DEFAULT_LANGUAGE) -> str:
     """The Snowball name of the language: ``likely``, unless script or small words clearly tell another.
 
@@ -78,7 +84,7 @@ def guess_language(text: str, likely: str = DEFAULT_LANGUAGE) -> str:
         return _latin_language(sample, likely)
     letters: Counter[str] = Counter()
     for character, repeated in Counter(sample).items():
-        if script := _script(character):
+        if script := _character_script(character):
             letters[script] += repeated
     script = max(letters, key=lambda name: (letters[name], name), default="latin")
     return _latin_language(sample, likely) if script == "latin" else script
