@@ -18,7 +18,7 @@ import structlog
 
 from proxy.agents import Harnesses
 from proxy.downloads import disposition_filename
-from proxy.scope import Place
+from proxy.place import Place
 from proxy.settings import DeliverySettings
 from proxy.stream.events import Delivery, MediaRef
 from workspace.errors import InvalidName, NoSpace, WorkspaceError

@@ -8,8 +8,8 @@ from aiohttp import web
 
 if TYPE_CHECKING:
     from proxy.identity import Member
-    from proxy.lifecycle import Service
     from proxy.routing import Route
+    from proxy.service import Service
 
 SERVICE: web.AppKey[Service] = web.AppKey("isthmus_service")
 ROUTES: web.AppKey[dict[web.AbstractRoute, Route]] = web.AppKey("isthmus_routes")

@@ -1,4 +1,4 @@
-"""What the service is made of, started in order on one exit stack and ended in the reverse order."""
+"""The parts of the service, started in order on one exit stack and ended in the reverse order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from proxy.identity import Authenticator
 from proxy.live import LiveTurns
 from proxy.projects import Projects
 from proxy.relay import Relay
+from proxy.service import Service
 from proxy.settings import Settings
 from proxy.uploads import Uploads
 from rag.embedded import EmbeddedServer
@@ -31,32 +31,6 @@ from workspace.confine import confinement
 from workspace.registry import Workspaces
 
 log = structlog.get_logger()
-
-
-@dataclass(slots=True, eq=False)
-class Service:
-    """Everything that routes use; one for the process."""
-
-    settings: Settings
-    authenticator: Authenticator
-    agents: Agents
-    workspaces: Workspaces
-    history: History
-    live: LiveTurns
-    relay: Relay
-    uploads: Uploads
-    projects: Projects
-    searcher: Searcher
-    pool: Any
-
-    async def store_answers(self) -> bool:
-        """Whether PostgreSQL answers within a second."""
-        try:
-            async with asyncio.timeout(1):
-                await self.pool.fetchval("SELECT 1")
-        except Exception:  # whatever is wrong, the answer is no
-            return False
-        return True
 
 
 async def running(app: web.Application, settings: Settings) -> AsyncIterator[None]:

@@ -21,7 +21,7 @@ from proxy.context import DELIVERY_DIRECTORY, Context, with_context
 from proxy.delivery import Claims, TurnDeliveries
 from proxy.history import History
 from proxy.live import LiveTurn, LiveTurns
-from proxy.scope import Place
+from proxy.place import Place
 from proxy.settings import ChatSettings, DeliverySettings
 from proxy.stream.events import (
     Announced,

@@ -27,7 +27,7 @@ from proxy.errors import (
     TooManyUploads,
 )
 from proxy.multipart_form import FormParser, PartBegan, PartData
-from proxy.scope import Place
+from proxy.place import Place
 from proxy.settings import MediaSettings
 from proxy.spool import Spool, Spools
 from workspace.errors import ManagedBySystem, NoSuchFolder

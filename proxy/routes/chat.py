@@ -15,10 +15,11 @@ from proxy.chat_request import ChatRequest, check_session_id, parse_chat
 from proxy.errors import InvalidRequest, TurnFailed
 from proxy.history import Message
 from proxy.live import LiveTurn, SessionKey
+from proxy.place import Place
 from proxy.rights import Action
 from proxy.routes.body import json_body, query_number, query_value
 from proxy.routing import Credential, Route
-from proxy.scope import Place, resolve
+from proxy.scope import resolve
 from proxy.stream.events import Content, DeliveryNotice, Frame
 from proxy.stream.notices import notice
 from proxy.stream.sse import PING, Renderer, completion

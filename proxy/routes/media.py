@@ -10,9 +10,9 @@ from aiohttp import web
 from proxy import downloads, keys, scope
 from proxy.errors import InvalidRequest, RepeatedField
 from proxy.multipart_form import boundary_of
+from proxy.place import Place
 from proxy.rights import Action
 from proxy.routing import Credential, Route, answer_later, send_continue
-from proxy.scope import Place
 from proxy.uploads import check_declared_length
 from workspace.paths import public_path
 from workspace.reading import OpenFile

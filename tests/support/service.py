@@ -19,7 +19,7 @@ from proxy import keys
 from proxy.app import build_app
 from proxy.connections import ConnectionDoor
 from proxy.identity import token_digest
-from proxy.lifecycle import Service
+from proxy.service import Service
 from proxy.settings import Settings, load_settings
 from rag.embedded import ConnectArgs
 from tests.support.demo import Demo
