@@ -85,7 +85,7 @@ class History:
                 yield connection
 
     async def begin(self, turn: LiveTurn) -> str | None:
-        """Write the turn's beginning. The digest of the context that the session was last told, or None; a
+        """Write the turn's beginning: the digest of the context that the session was last told, or None; a
         store that is away costs the turn nothing: its end is written whole."""
         try:
             async with self._borrowed() as connection, connection.transaction():
@@ -128,6 +128,9 @@ class History:
         except StoreUnavailable as error:
             log.warning("history_not_written", reason=error.reason, turn_id=record.turn.turn_id)
             return False
+        except asyncpg.PostgresError:
+            # The store refuses this turn for good: trying again would only hold up those behind it.
+            log.exception("history_lost", turn_id=record.turn.turn_id)
         return True
 
     async def _end(self, connection: asyncpg.Connection, record: TurnRecord) -> None:

@@ -26,6 +26,7 @@ from proxy.settings import ChatSettings, DeliverySettings
 from proxy.stream.events import (
     Announced,
     Connected,
+    Delivery,
     DeliveryDone,
     Effect,
     Event,
@@ -217,7 +218,11 @@ class _Run:
         task.add_done_callback(self._beside.discard)
 
     async def _fetch(self, key: int, reference: MediaRef) -> None:
-        outcome = await self._deliveries.fetch(reference, self._address)
+        try:
+            outcome = await self._deliveries.fetch(reference, self._address)
+        except Exception:  # every announced file ends in a visible state
+            log.exception("delivery_failed")
+            outcome = Delivery("failed", "attachment", reason="store_failed")
         log.info("delivery", state=outcome.state, size=outcome.size, reason=outcome.reason)
         await self.inbox.put(DeliveryDone(key, outcome))
 
