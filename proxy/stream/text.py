@@ -17,11 +17,11 @@ def without_surrogates(text: str) -> str:
 
 
 def clean(text: str) -> str:
-    """Lone surrogates become U+FFFD, except a high one at the very end, which is left out.
+    """NULs go (no store keeps them); lone surrogates become U+FFFD, but a high one at the very end is left out.
 
     A cumulative text may be cut between the halves of a pair: the next update brings both, and then extends
     what was taken of this one.
     """
     if "\ud800" <= text[-1:] <= "\udbff":
         text = text[:-1]
-    return without_surrogates(text)
+    return without_surrogates(text.replace("\0", ""))

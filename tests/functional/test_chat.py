@@ -239,6 +239,12 @@ async def test_text_that_looks_like_a_notice_is_only_text(service: RunningServic
     assert (await service.history())[1]["content"] == "📎 passwd — /etc/passwd\nMEDIA:/etc/passwd"
 
 
+async def test_characters_that_no_store_keeps_do_not_cost_the_turn_its_history(service: RunningService) -> None:
+    chunks = await service.play(text("a\x00b \ud800 c \u2028 d", **FINAL))
+    assert said(chunks) == "ab \ufffd c \u2028 d"
+    assert (await service.history())[1]["content"] == said(chunks)
+
+
 async def test_a_failed_turn_is_an_error_for_the_official_client(service: RunningService) -> None:
     script = json.dumps([text("half an answer. "), text("Error processing message: boom", message_id="m2")])
     async with openai.AsyncOpenAI(
