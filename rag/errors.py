@@ -9,6 +9,10 @@ class RagError(Exception):
     """Base of every fact that this package raises; the dataclass fields of a subclass are its public data."""
 
 
+class StartUpError(RagError):
+    """The store cannot be used at all as things are; for the operator, before the service serves anybody."""
+
+
 @dataclass(eq=False)
 class StoreUnavailable(RagError):
     """PostgreSQL does not answer; what needs it cannot be done now."""
@@ -17,7 +21,7 @@ class StoreUnavailable(RagError):
 
 
 @dataclass(eq=False)
-class StoreInUse(RagError):
+class StoreInUse(StartUpError):
     """Another running service holds this data directory."""
 
     def __str__(self) -> str:
@@ -25,7 +29,7 @@ class StoreInUse(RagError):
 
 
 @dataclass(eq=False)
-class StoreDirectoryUnusable(RagError):
+class StoreDirectoryUnusable(StartUpError):
     """The data directory, or a part of it, cannot be made or used; ``problem`` says which part and why."""
 
     part: str
@@ -36,7 +40,7 @@ class StoreDirectoryUnusable(RagError):
 
 
 @dataclass(eq=False)
-class StoreVersionMismatch(RagError):
+class StoreVersionMismatch(StartUpError):
     """The data directory was made by another major version of PostgreSQL; nothing in it was touched."""
 
     found: str
@@ -52,7 +56,7 @@ class StoreVersionMismatch(RagError):
 
 
 @dataclass(eq=False)
-class EmbeddedUnavailable(RagError):
+class EmbeddedUnavailable(StartUpError):
     """The embedded PostgreSQL cannot run here at all; ``reason`` says why and what would help."""
 
     reason: str
@@ -62,7 +66,7 @@ class EmbeddedUnavailable(RagError):
 
 
 @dataclass(eq=False)
-class EmbeddedFailed(RagError):
+class EmbeddedFailed(StartUpError):
     """PostgreSQL was started and did not get ready; its own words are in the log."""
 
     step: str
@@ -73,7 +77,7 @@ class EmbeddedFailed(RagError):
 
 
 @dataclass(eq=False)
-class StoreTooOld(RagError):
+class StoreTooOld(StartUpError):
     """The operator's own server, or its pgvector (``component``), is older than what the index needs."""
 
     component: str
@@ -85,7 +89,7 @@ class StoreTooOld(RagError):
 
 
 @dataclass(eq=False)
-class ExtensionMissing(RagError):
+class ExtensionMissing(StartUpError):
     """The operator's own server lacks an extension, and the role of ``store.url`` may not create it."""
 
     extension: str
@@ -95,7 +99,7 @@ class ExtensionMissing(RagError):
 
 
 @dataclass(eq=False)
-class MigrationChanged(RagError):
+class MigrationChanged(StartUpError):
     """A migration that this database has applied reads differently in this version of the code."""
 
     name: str
@@ -105,7 +109,7 @@ class MigrationChanged(RagError):
 
 
 @dataclass(eq=False)
-class DatabaseNewer(RagError):
+class DatabaseNewer(StartUpError):
     """This database has migrations that this version of the code does not know."""
 
     names: tuple[str, ...]

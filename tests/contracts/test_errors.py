@@ -13,8 +13,13 @@ import workspace.errors
 from proxy.errors import INTERNAL, TABLE, answer, facts, row_of
 
 DOCS = (Path(__file__).parents[2] / "docs" / "errors.md").read_text(encoding="utf-8")
-BASES = {proxy.errors.ProxyError, rag.errors.RagError, workspace.errors.WorkspaceError}
-START_UP = {rag.errors.StartUpError}
+BASES = {
+    proxy.errors.ProxyError,
+    rag.errors.RagError,
+    rag.errors.StartUpError,
+    rag.errors.OverLimit,
+    workspace.errors.WorkspaceError,
+}
 
 
 def raised() -> list[type[Exception]]:
@@ -28,8 +33,7 @@ def raised() -> list[type[Exception]]:
 
 @pytest.mark.parametrize("kind", raised(), ids=lambda kind: kind.__name__)
 def test_an_error_has_a_row_unless_it_only_stops_the_start(kind: type[Exception]) -> None:
-    only_at_start = any(issubclass(kind, base) for base in START_UP)
-    assert (row_of(kind.__new__(kind)) is INTERNAL) == only_at_start
+    assert (row_of(kind.__new__(kind)) is INTERNAL) == issubclass(kind, rag.errors.StartUpError)
 
 
 @pytest.mark.parametrize("kind", TABLE, ids=lambda kind: kind.__name__)
