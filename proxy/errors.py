@@ -107,6 +107,14 @@ class QuotaExceeded(ProxyError):
 
 
 @dataclass(eq=False)
+class OverQuota(ProxyError):
+    """`usage` bytes lie below the public directory; the file would bring it over `limit`."""
+
+    limit: int
+    usage: int
+
+
+@dataclass(eq=False)
 class TurnRunning(ProxyError):
     project: str
 
@@ -166,6 +174,12 @@ class TooManyUploads(ProxyError):
 
 
 @dataclass(eq=False)
+class TooManyArchives(ProxyError):
+    limit: int
+    retry_after: int = 5
+
+
+@dataclass(eq=False)
 class ServiceBusy(ProxyError):
     retry_after: int = 2
 
@@ -199,7 +213,7 @@ TABLE: dict[type[Exception], Row] = {
     workspace.InvalidName: Row(400, "invalid_name", "This name cannot be used; `suggestion`, if there is one, can."),
     workspace.InvalidPath: Row(400, "invalid_path", "The path cannot be used: {problem}"),
     workspace.ExtensionNotAllowed: Row(
-        400, "extension_not_allowed", "Files like {name} are not taken here; `allowed` lists what is."
+        400, "extension_not_allowed", "Files like {name} are not taken here."
     ),
     Unauthenticated: Row(401, "unauthenticated", "Sign in, or send `Authorization: Bearer <token>`."),
     Forbidden: Row(403, "forbidden", "Your role does not allow this."),
@@ -240,9 +254,17 @@ TABLE: dict[type[Exception], Row] = {
     workspace.NotPermitted: Row(409, "not_permitted", "The agent's own rights do not allow this change."),
     workspace.FolderMoved: Row(409, "folder_moved", "The folder was moved meanwhile; nothing was stored. Try again."),
     workspace.MountInside: Row(409, "mount_inside", "Another file system is mounted inside the workspace here."),
+    workspace.Exists: Row(409, "exists", "Something has this name already; nothing was changed."),
+    workspace.CannotMoveHere: Row(
+        409, "cannot_move_here", "The two folders lie on different disks; download the file and upload it there."
+    ),
     NameTaken: Row(409, "name_taken", "You have a project called {name} with this agent already."),
     TurnRunning: Row(409, "turn_running", "A turn runs in this project; wait for its end."),
     QuotaExceeded: Row(413, "quota_exceeded", "You have {usage} projects; the limit is {limit}."),
+    OverQuota: Row(413, "quota_exceeded", "Your files take {usage} bytes of {limit}; delete some first."),
+    workspace.ArchiveTooLarge: Row(
+        413, "archive_too_large", "An archive holds {max_files} entries of {max_bytes} bytes in all; take sub-folders."
+    ),
     FileTooLarge: Row(413, "file_too_large", "The file is larger than the limit of {limit} bytes."),
     BodyTooLarge: Row(413, "body_too_large", "The request is larger than the limit of {limit} bytes."),
     UnsupportedMediaType: Row(415, "unsupported_media_type", "Send this as {expected}."),
@@ -253,6 +275,7 @@ TABLE: dict[type[Exception], Row] = {
     TooManySignIns: Row(429, "rate_limited", "Too many failed sign-ins; try again in {retry_after} s."),
     TooManyStreams: Row(429, "too_many_streams", "You have {limit} turns open or waiting; let one end."),
     TooManyUploads: Row(429, "too_many_uploads", "You have {limit} uploads under way; let one end."),
+    TooManyArchives: Row(429, "too_many_archives", "You have an archive under way; let it end."),
     TurnFailed: Row(502, "", "{reason}"),
     rag.StoreUnavailable: Row(503, "store_unavailable", "The database does not answer now; try again soon."),
     workspace.Busy: Row(503, "busy", "Too much is under way in this workspace; try again soon."),

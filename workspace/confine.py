@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import platform
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,6 +36,9 @@ _OPENAT2 = 437  # the same on every architecture
 _NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
 # A rename or mount elsewhere may make the kernel give up on a path for the moment.
 _ATTEMPTS = 64
+
+_RENAMEAT2 = {"x86_64": 316, "aarch64": 276, "riscv64": 276}
+_NOREPLACE = 0x01
 
 _syscall = ctypes.CDLL(None, use_errno=True).syscall
 _syscall.restype = ctypes.c_long
@@ -74,6 +78,28 @@ def open_new(folder: int, name: str) -> int:
     """A new file of this name, for writing. Raises OSError (EEXIST)."""
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
     return os.open(name, flags, 0o600, dir_fd=folder)
+
+
+def rename_noreplace(source: int, name: str | bytes, target: int, new_name: str | bytes) -> None:
+    """Rename an entry of one folder to a free name in another, in one step that replaces nothing.
+
+    renameat2(2) with RENAME_NOREPLACE. Raises OSError: EEXIST when the name is taken, EINVAL or ENOSYS where the
+    file system or the kernel cannot do this (EINVAL also for a folder that would come to lie in itself).
+    """
+    number = _RENAMEAT2.get(platform.machine())
+    if number is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    failed = _syscall(
+        ctypes.c_long(number),
+        ctypes.c_int(source),
+        ctypes.c_char_p(os.fsencode(name)),
+        ctypes.c_int(target),
+        ctypes.c_char_p(os.fsencode(new_name)),
+        ctypes.c_uint(_NOREPLACE),
+    )
+    if failed:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
 
 
 def reopen_for_reading(fd: int) -> int:
@@ -139,7 +165,7 @@ def _fact(error: OSError, path: str, missing: Fact, in_the_way: Fact, denied: Fa
             return in_the_way(path)
         case errno.EACCES | errno.EPERM:
             return denied(path)
-        case errno.EXDEV:
+        case errno.EXDEV | errno.EBUSY:
             return MountInside(path)
         case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
             return NoSpace()

@@ -79,6 +79,28 @@ class IsAFile(WorkspaceError):
 
 
 @dataclass(eq=False)
+class Exists(WorkspaceError):
+    """Something has the name already, and is not replaced."""
+
+    path: str
+
+
+@dataclass(eq=False)
+class CannotMoveHere(WorkspaceError):
+    """The two folders lie on different mounts or disk quotas, between which nothing can be renamed."""
+
+    path: str
+
+
+@dataclass(eq=False)
+class ArchiveTooLarge(WorkspaceError):
+    """The folder holds more than one archive may: ``max_files`` entries, ``max_bytes`` of content."""
+
+    max_files: int
+    max_bytes: int
+
+
+@dataclass(eq=False)
 class ManagedBySystem(WorkspaceError):
     """``attachments/`` is Isthmus's own: members take files out of it, only deliveries go in."""
 

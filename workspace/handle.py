@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
-from workspace import listing, reading, removal
+from workspace import changes, listing, reading, removal
+from workspace.archive import ArchiveStream, Contents, Encoder
+from workspace.changes import Emptied, ExtensionLists
 from workspace.directory import WorkspaceDirectory
+from workspace.errors import Busy
 from workspace.listing import FileState, Listing
 from workspace.location import Location, project_root
 from workspace.offload import AgentThreads, Lane
@@ -15,10 +20,12 @@ from workspace.paths import RelPath
 from workspace.publish import Draft, Incoming
 from workspace.reading import Leased, Opened, OpenFile
 from workspace.settings import AgentTree
+from workspace.usage import Usage, usage
 from workspace.walk import Budget
 
 LEASE_SECONDS = 2.0
 _LEASE_RETRY_SECONDS = 0.05
+_EMPTYING_SLICE_SECONDS = 2.0
 
 
 class Workspace:
@@ -93,3 +100,60 @@ class Workspace:
     async def remove(self) -> bool:
         """Take the whole workspace away: see ``removal.remove``. Raises NotPermitted."""
         return await self._threads.run(removal.remove, self._directory)
+
+    async def make_folder(self, path: RelPath) -> None:
+        """Make a folder with its parents, and whatever is missing of the workspace; one that is there is left.
+
+        Raises as ``prepare``, InvalidName for a missing segment that is not clean, IsAFile, MountInside.
+        """
+        await self._threads.run(self._make_folder, path)
+
+    async def delete_file(self, path: RelPath) -> None:
+        """Delete anything but a folder: see ``changes.delete_file`` for what it raises."""
+        await self._threads.run(changes.delete_file, self._directory, path)
+
+    async def delete_folder(self, path: RelPath) -> Emptied:
+        """Delete a folder with all that is in it: nobody sees it from the first moment on.
+
+        What cannot be taken away in a moment is taken away after the answer. Raises NoSuchFolder, IsAFile,
+        NotPermitted, MountInside, PublicIsNotAFolder.
+        """
+        return await self._threads.run(self._delete_folder, path)
+
+    async def move(self, source: RelPath, target: RelPath, held_to: ExtensionLists | None) -> None:
+        """Give an entry another name or folder; never replaces: see ``changes.move`` for what it raises."""
+        await self._threads.run(changes.move, self._directory, source, target, held_to)
+
+    async def usage(self) -> Usage:
+        """How much the public directory holds, as far as a bounded walk gets: see ``usage.usage``."""
+        return await self._threads.run(usage, self._directory, Budget())
+
+    @asynccontextmanager
+    async def archive(self, folder: RelPath, encode: Encoder) -> AsyncIterator[ArchiveStream]:
+        """A folder's bytes as ``encode`` packs them, read inside the block; see ``archive.Contents``.
+
+        Raises NoSuchFolder, IsAFile, PublicIsNotAFolder, MountInside, NotReadable, ArchiveTooLarge.
+        """
+        contents = await self._threads.run(Contents, self._directory, folder, Budget())
+        pieces = encode(contents)
+        lane = Lane(self._threads, pieces.close)
+        try:
+            yield ArchiveStream(pieces, lane)
+        finally:
+            await lane.close()
+
+    def _make_folder(self, path: RelPath) -> None:
+        self._directory.make()
+        os.close(self._directory.make_folder(path))
+
+    def _delete_folder(self, path: RelPath) -> Emptied:
+        private = changes.set_aside(self._directory, path)
+        return self._empty(private, time.monotonic() + removal.EMPTYING_SECONDS)
+
+    def _empty(self, private: str, until: float) -> Emptied:
+        """One slice; the next ones wait their turn behind the member's other work. What is left is swept later."""
+        emptied = changes.empty_aside(self._directory, private, _EMPTYING_SLICE_SECONDS)
+        if not emptied.in_time and time.monotonic() < until:
+            with suppress(Busy):
+                self._threads.submit(self._empty, private, until)
+        return emptied

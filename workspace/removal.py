@@ -6,16 +6,15 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import islice
 
-from workspace.confine import FOLDER, NAME_ONLY, closing, descriptor_path, open_at
+from workspace.confine import FOLDER, closing, open_at
 from workspace.directory import WorkspaceDirectory
+from workspace.emptying import Emptying, OutOfTime
 from workspace.errors import NoSuchFolder, NotPermitted
 from workspace.paths import PRIVATE_PREFIX
 from workspace.publish import private_name
 
 EMPTYING_SECONDS = 60.0
-_SCANNED_AT_ONCE = 1000
 
 
 def remove(directory: WorkspaceDirectory, clock: Callable[[], float] = time.monotonic) -> bool:
@@ -57,48 +56,9 @@ def _remove_private(
 ) -> bool:
     try:
         with closing(open_at(member, (name,), FOLDER, one_mount=False)) as folder:
-            while entries := _some_entries(folder):
-                for entry, is_folder in entries:
-                    if clock() > deadline:
-                        return False
-                    _take_away(folder, entry, is_folder)
+            Emptying(deadline, clock).empty(folder)
         with directory.rights.service():
             os.rmdir(name, dir_fd=member)
-    except OSError:
+    except (OSError, OutOfTime):
         return False  # a mount, or rights that the agent took from itself: left, under a name nobody is shown
     return True
-
-
-def _some_entries(folder: int) -> list[tuple[str, bool]]:
-    with os.scandir(folder) as entries:
-        some = islice(entries, _SCANNED_AT_ONCE)
-        return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in some]
-
-
-def _take_away(folder: int, name: str, is_folder: bool) -> None:
-    """One entry: links and files by their name; a folder after its own folders were moved up beside it.
-
-    So depth costs neither recursion nor descriptors. Raises OSError.
-    """
-    if not is_folder:
-        os.unlink(name, dir_fd=folder)
-        return
-    with suppress(OSError):
-        os.rmdir(name, dir_fd=folder)
-        return
-    _make_accessible(folder, name)
-    with closing(open_at(folder, (name,), FOLDER)) as child:
-        while entries := _some_entries(child):
-            for inner, inner_is_folder in entries:
-                if inner_is_folder:
-                    _make_accessible(child, inner)  # moving a folder also writes to it: its parent changes
-                    os.rename(inner, private_name(), src_dir_fd=child, dst_dir_fd=folder)
-                else:
-                    os.unlink(inner, dir_fd=child)
-    os.rmdir(name, dir_fd=folder)
-
-
-def _make_accessible(folder: int, name: str) -> None:
-    """Undo a mode that the agent gave one of its folders. Raises OSError, also at a mount."""
-    with closing(open_at(folder, (name,), NAME_ONLY | os.O_DIRECTORY)) as held:
-        os.chmod(descriptor_path(held), 0o700)

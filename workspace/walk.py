@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from workspace.confine import FOLDER, open_at
+from workspace.emptying import Emptying, OutOfTime
 from workspace.paths import MAX_PATH_BYTES, MAX_SEGMENTS, PRIVATE_PREFIX, has_control_character
 
 MAX_NAMES = 1_000_000
@@ -24,6 +25,9 @@ MAX_NAMES = 1_000_000
 
 STALE_SECONDS = 3600
 """A private name that nobody has written to for so long is what a kill left behind."""
+
+SWEEP_SECONDS = 0.2
+"""What one walk spends on taking such leftovers away; the next one goes on."""
 
 _PRIVATE = PRIVATE_PREFIX.encode()
 
@@ -71,6 +75,7 @@ class Walk:
         self._base = base
         self._batch = batch
         self._now = now
+        self._sweep_until = time.monotonic() + SWEEP_SECONDS
         self._levels = [_Level(top, ())]
         try:
             self._go_to(after)
@@ -169,9 +174,15 @@ class Walk:
                     yield name
 
     def _sweep(self, folder: int, name: bytes) -> None:
-        with suppress(OSError):
+        if time.monotonic() > self._sweep_until:
+            return
+        with suppress(OSError, OutOfTime):
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            if stat.S_ISREG(status.st_mode) and self._now - status.st_mtime > STALE_SECONDS:
+            if self._now - status.st_mtime <= STALE_SECONDS:
+                return
+            if stat.S_ISDIR(status.st_mode):
+                Emptying(self._sweep_until).remove(folder, os.fsdecode(name))
+            else:
                 os.unlink(name, dir_fd=folder)
 
 
