@@ -8,6 +8,7 @@ import os
 import sys
 from pathlib import Path
 
+from proxy.capabilities import report
 from proxy.demo import demo
 from proxy.identity import new_token, token_digest
 from proxy.logs import configure_logging
@@ -77,6 +78,8 @@ def _report(settings: Settings) -> list[str]:
         f"members         {len({token.member for token in settings.auth.tokens})} by token"
         + (", trusted header" if settings.auth.trusted_header.header else ""),
     ]
+    for name, effect in report(embedded=not settings.store.url).items():
+        lines.append(f"  problem       root lacks CAP_{name}: {effect}")
     for agent in settings.agents:
         agent.secret()
         lines.append(f"agent           {agent.key}: {agent.harness} at {agent.url}, files as uid {agent.uid}")

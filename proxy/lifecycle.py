@@ -15,6 +15,7 @@ from aiohttp import web
 
 from proxy import keys
 from proxy.agents import Agents, Harnesses
+from proxy.capabilities import report
 from proxy.history import History
 from proxy.identity import Authenticator
 from proxy.live import LiveTurns
@@ -70,7 +71,8 @@ async def running(app: web.Application, settings: Settings) -> AsyncIterator[Non
             searcher=Searcher(pool),
             pool=pool,
         )
-        log.info("confinement", kind=confinement())
+        lacking = await asyncio.to_thread(report, embedded=not settings.store.url)
+        log.info("confinement", kind=confinement(), root=os.geteuid() == 0, missing_capabilities=lacking)
         yield
 
 

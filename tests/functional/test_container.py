@@ -305,11 +305,6 @@ def own_postgres(directory: Path) -> Iterator[str]:
         server.communicate("", timeout=STOP_SECONDS)
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="3.11.2, the interpreter that other uids find on Debian 12, fails on the possessive repeat of "
-    "alternatives in proxy/multipart_form.py, and no upload passes",
-)
 @needs_root
 async def test_service_needs_no_privilege_with_an_own_postgres_and_one_agent_uid(top: Path) -> None:
     if not reachable_python():
