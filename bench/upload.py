@@ -20,6 +20,7 @@ from aiohttp import web
 from proxy.agents import Agents
 from proxy.identity import Member
 from proxy.multipart_form import boundary_of
+from proxy.quota import Quota
 from proxy.rights import Role
 from proxy.scope import Place
 from proxy.settings import AgentSettings, Settings, StoreSettings
@@ -61,7 +62,8 @@ def upload_app(settings: Settings, workspaces: Workspaces) -> web.Application:
         return Place(agent, member, location, workspace, Role.OWNER)
 
     async def take(request: web.Request) -> web.Response:
-        await uploads.receive(request.content, boundary_of(request.headers["Content-Type"]), find_place)
+        boundary = boundary_of(request.headers["Content-Type"])
+        await uploads.receive(request.content, boundary, find_place, Quota(0).admit)
         return web.Response()
 
     async def close(_app: web.Application) -> None:

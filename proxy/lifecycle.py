@@ -15,11 +15,13 @@ from aiohttp import web
 
 from proxy import keys
 from proxy.agents import Agents, Harnesses
+from proxy.archives import ArchiveSlots
 from proxy.capabilities import report
 from proxy.history import History
 from proxy.identity import Authenticator
 from proxy.live import LiveTurns
 from proxy.projects import Projects
+from proxy.quota import Quota
 from proxy.relay import Relay
 from proxy.service import Service
 from proxy.settings import Settings
@@ -67,6 +69,8 @@ async def running(app: web.Application, settings: Settings) -> AsyncIterator[Non
             live=live,
             relay=relay,
             uploads=uploads,
+            quota=Quota(settings.media.quota_bytes),
+            archives=ArchiveSlots(),
             projects=Projects(pool),
             searcher=Searcher(pool),
             pool=pool,

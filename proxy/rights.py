@@ -20,6 +20,7 @@ class Action(Enum):
     SEARCH = "search"
     CHAT = "chat"
     UPLOAD = "upload"
+    CHANGE_FILES = "change_files"
     ATTACH_FOLDER = "attach_folder"
     MANAGE = "manage"
 
@@ -30,6 +31,7 @@ NEEDED = {
     Action.SEARCH: Role.VIEWER,
     Action.CHAT: Role.MEMBER,
     Action.UPLOAD: Role.MEMBER,
+    Action.CHANGE_FILES: Role.MEMBER,
     Action.ATTACH_FOLDER: Role.MAINTAINER,
     Action.MANAGE: Role.OWNER,
 }

@@ -73,7 +73,6 @@ def check_servable(settings: Settings) -> None:
     absent = {
         "server.workers above 1": settings.server.workers != 1,
         "server.cors_origins": bool(settings.server.cors_origins),
-        "media.quota_bytes": settings.media.quota_bytes != 0,
         "agents[].hook": any(agent.hook for agent in settings.agents),
         'agents[].on_client_leave="stop"': any(a.on_client_leave == "stop" for a in settings.agents),
         "auth.oidc": bool(settings.auth.oidc.issuer),

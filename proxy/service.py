@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from proxy.agents import Agents
+from proxy.archives import ArchiveSlots
 from proxy.history import History
 from proxy.identity import Authenticator
 from proxy.live import LiveTurns
 from proxy.projects import Projects
+from proxy.quota import Quota
 from proxy.relay import Relay
 from proxy.settings import Settings
 from proxy.uploads import Uploads
@@ -30,6 +32,8 @@ class Service:
     live: LiveTurns
     relay: Relay
     uploads: Uploads
+    quota: Quota
+    archives: ArchiveSlots
     projects: Projects
     searcher: Searcher
     pool: Any

@@ -101,6 +101,7 @@ class Receipt(NamedTuple):
 
 
 FindPlace = Callable[[str | None, str | None], Awaitable[Place]]
+Admit = Callable[[Place, int], Awaitable[None]]
 
 
 def parse_folder(raw: str) -> RelPath:
@@ -136,16 +137,19 @@ class Uploads:
             if not self._under_way[member_id]:
                 del self._under_way[member_id]
 
-    async def receive(self, content: StreamReader, boundary: bytes, find_place: FindPlace) -> Receipt:
+    async def receive(
+        self, content: StreamReader, boundary: bytes, find_place: FindPlace, admit: Admit
+    ) -> Receipt:
         """Read the form to its end, and only then publish its file.
 
-        `find_place` gives the place of an agent and a project and raises what the member may not have.
+        `find_place` gives the place of an agent and a project and raises what the member may not have;
+        `admit` raises when a file of so many bytes has no room in the place.
         Whatever is raised, here or there, no name has changed.
         """
         body = Body(content, self._media, self._media.max_bytes + FRAMING_BYTES)
         parser = FormParser(boundary)
         async with AsyncExitStack() as stack:
-            form = _UploadForm(self._media, self._spools, find_place, stack)
+            form = _UploadForm(self._media, self._spools, find_place, admit, stack)
             while data := await body.read():
                 for event in parser.feed(data):
                     if isinstance(event, PartBegan):
@@ -167,7 +171,7 @@ class _FileSink(Protocol):
 
     async def write(self, data: bytes) -> None: ...
 
-    async def publish(self, name: str) -> Receipt: ...
+    async def publish(self, name: str, admit: Callable[[Place], Awaitable[None]]) -> Receipt: ...
 
 
 class _InPlace:
@@ -180,7 +184,8 @@ class _InPlace:
     async def write(self, data: bytes) -> None:
         await self._incoming.write(data)
 
-    async def publish(self, name: str) -> Receipt:
+    async def publish(self, name: str, admit: Callable[[Place], Awaitable[None]]) -> Receipt:
+        await admit(self._target.place)
         return Receipt(self._target.place, await self._incoming.publish(name))
 
 
@@ -194,8 +199,9 @@ class _Waiting:
     async def write(self, data: bytes) -> None:
         await self._spool.write(data)
 
-    async def publish(self, name: str) -> Receipt:
+    async def publish(self, name: str, admit: Callable[[Place], Awaitable[None]]) -> Receipt:
         target = await self._settle()
+        await admit(target.place)
         async with target.place.workspace.receive(target.folder, make_folder=True) as incoming:
             async for piece in self._spool.pieces():
                 await incoming.write(piece)
@@ -206,11 +212,12 @@ class _UploadForm:
     """The parts of one form as they come. What the stack holds is given back when the upload is over."""
 
     def __init__(
-        self, media: MediaSettings, spools: Spools, find_place: FindPlace, stack: AsyncExitStack
+        self, media: MediaSettings, spools: Spools, find_place: FindPlace, admit: Admit, stack: AsyncExitStack
     ) -> None:
         self._media = media
         self._spools = spools
         self._find_place = find_place
+        self._admit = admit
         self._stack = stack
         self._fields: dict[str, bytearray] = {}
         self._part = ""
@@ -250,7 +257,10 @@ class _UploadForm:
         """The form is whole. Raises InvalidRequest when it had no file."""
         if self._sink is None:
             raise InvalidRequest(FILE_FIELD, "it is missing")
-        return await self._sink.publish(self._name)
+        return await self._sink.publish(self._name, self._admit_file)
+
+    async def _admit_file(self, place: Place) -> None:
+        await self._admit(place, self._size)
 
     async def _add_to_file(self, data: memoryview) -> None:
         self._size += len(data)

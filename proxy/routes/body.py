@@ -19,10 +19,12 @@ from proxy.errors import (
 )
 
 
-async def json_body(request: web.Request, limit: int, idle_timeout: float) -> object:
+async def json_body(
+    request: web.Request, limit: int, idle_timeout: float, *, unique_keys: bool = False
+) -> object:
     """The decoded JSON body of at most `limit` bytes, `idle_timeout` seconds at most between two reads.
 
-    Raises UnsupportedMediaType, BodyTooLarge, BodyTimeout, MalformedBody.
+    Raises UnsupportedMediaType, BodyTooLarge, BodyTimeout, MalformedBody; RepeatedField with `unique_keys`.
     """
     if request.content_type != "application/json":
         raise UnsupportedMediaType("application/json")
@@ -38,7 +40,8 @@ async def json_body(request: web.Request, limit: int, idle_timeout: float) -> ob
     except TimeoutError as error:
         raise BodyTimeout(idle_timeout) from error
     try:
-        return json.loads(raw, parse_constant=_no_constant)
+        pairs = _each_key_once if unique_keys else None
+        return json.loads(raw, parse_constant=_no_constant, object_pairs_hook=pairs)
     except (ValueError, RecursionError) as error:
         raise MalformedBody("it is not JSON in UTF-8") from error
 
@@ -47,9 +50,10 @@ MAX_JSON_BYTES = 256 * 1024
 
 
 async def json_object(request: web.Request) -> dict[str, Any]:
-    """The small JSON object that a route without content of its own takes. Raises as `json_body`, InvalidRequest."""
+    """The small JSON object that a route without content of its own takes, each key once. Raises as `json_body`,
+    InvalidRequest."""
     idle = request.app[keys.SERVICE].settings.media.idle_timeout
-    body = await json_body(request, MAX_JSON_BYTES, idle)
+    body = await json_body(request, MAX_JSON_BYTES, idle, unique_keys=True)
     if not isinstance(body, dict):
         raise InvalidRequest("body", "send a JSON object")
     return body
@@ -57,6 +61,23 @@ async def json_object(request: web.Request) -> dict[str, Any]:
 
 def _no_constant(name: str) -> object:
     raise ValueError(name)
+
+
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise RepeatedField(name[:100])
+        found[name] = value
+    return found
+
+
+def single_values(request: web.Request) -> dict[str, str]:
+    """The query, every key once: no second value passes a check made for the first. Raises RepeatedField."""
+    for name in request.query:
+        if len(request.query.getall(name)) > 1:
+            raise RepeatedField(name[:100])
+    return dict(request.query)
 
 
 def query_value(request: web.Request, name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""The member's files: upload, list, download (`/v1/media`)."""
+"""The member's files: upload, list, download, and the limits of all that (`/v1/media`)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import structlog
 from aiohttp import web
 
 from proxy import downloads, keys, scope
-from proxy.errors import InvalidRequest, RepeatedField
+from proxy.errors import InvalidRequest
 from proxy.multipart_form import boundary_of
 from proxy.place import Place
 from proxy.rights import Action
+from proxy.routes.body import single_values
 from proxy.routing import Credential, Route, answer_later, send_continue
 from proxy.uploads import check_declared_length
-from workspace.paths import public_path
+from workspace.archive import MAX_BYTES, MAX_FILES
+from workspace.paths import MAX_PATH_BYTES, MAX_SEGMENT_BYTES, MAX_SEGMENTS, public_path
 from workspace.reading import OpenFile
 
 log = structlog.get_logger()
@@ -35,7 +37,9 @@ async def upload(request: web.Request) -> web.StreamResponse:
 
     with service.uploads.slot(request[keys.MEMBER].id):
         await send_continue(request)
-        place, published = await service.uploads.receive(request.content, boundary, find_place)
+        place, published = await service.uploads.receive(
+            request.content, boundary, find_place, service.quota.admit
+        )
     log.info(
         "audit_upload",
         agent=place.agent.key,
@@ -63,14 +67,6 @@ async def read(request: web.Request) -> web.StreamResponse:
     return await _list(request, query)
 
 
-def single_values(request: web.Request) -> dict[str, str]:
-    """The query, every key once: no second value passes a check made for the first. Raises RepeatedField."""
-    for name in request.query:
-        if len(request.query.getall(name)) > 1:
-            raise RepeatedField(name[:100])
-    return dict(request.query)
-
-
 async def _place(request: web.Request, query: dict[str, str], action: Action) -> Place:
     return await scope.resolve(request, query.get("agent") or None, query.get("project") or None, action)
 
@@ -80,6 +76,7 @@ async def _list(request: web.Request, query: dict[str, str]) -> web.Response:
     folder = public_path(query.get("folder", ""))
     place = await _place(request, query, Action.LIST)
     listing = await place.workspace.list(folder, cursor=query.get("cursor") or None, limit=limit)
+    usage = await _usage(request, place) if query.get("usage") == "1" else {}
     return web.json_response(
         {
             "files": [
@@ -94,8 +91,16 @@ async def _list(request: web.Request, query: dict[str, str]) -> web.Response:
             ],
             "next_cursor": listing.next_cursor,
             "omitted": asdict(listing.omitted),
+            **usage,
         }
     )
+
+
+async def _usage(request: web.Request, place: Place) -> dict[str, object]:
+    quota = request.app[keys.SERVICE].quota
+    usage = await quota.usage(place)
+    told = {"bytes": usage.bytes, "quota": quota.limit}
+    return {"usage": told if usage.is_whole else {**told, "truncated": True}}
 
 
 def _limit(raw: str | None) -> int:
@@ -152,8 +157,34 @@ async def _send(file: OpenFile, span: downloads.Span, response: web.StreamRespon
         position += len(data)
 
 
+async def limits(request: web.Request) -> web.Response:
+    """Every limit that a client can keep to by itself. They are the same in all places."""
+    settings = request.app[keys.SERVICE].settings
+    media = settings.media
+    return web.json_response(
+        {
+            "max_bytes": media.max_bytes,
+            "extensions": media.extensions,
+            "extensionless": media.extensionless,
+            "quota_bytes": media.quota_bytes or None,
+            "idle_timeout": media.idle_timeout,
+            "min_rate": media.min_rate,
+            "at_once": {"uploads": settings.server.max_uploads_per_member, "archives": 1},
+            "per_minute": {
+                "uploads": settings.limits.uploads_per_minute or None,
+                "reads": settings.limits.reads_per_minute or None,
+                "changes": settings.limits.changes_per_minute or None,
+            },
+            "path": {"segments": MAX_SEGMENTS, "segment_bytes": MAX_SEGMENT_BYTES, "bytes": MAX_PATH_BYTES},
+            "list": {"entries": MAX_LIMIT},
+            "archive": {"entries": MAX_FILES, "bytes": MAX_BYTES},
+        }
+    )
+
+
 ROUTES = [
     Route("POST", "/v1/media", upload, Credential.MEMBER, limit="uploads", expect_handler=answer_later),
     Route("GET", "/v1/media", read, Credential.MEMBER, limit="reads"),
     Route("HEAD", "/v1/media", read, Credential.MEMBER, limit="reads"),
+    Route("GET", "/v1/media/limits", limits, Credential.MEMBER, limit="reads"),
 ]

@@ -17,11 +17,13 @@ from aiohttp import web
 
 from proxy import keys
 from proxy.agents import Agents
+from proxy.archives import ArchiveSlots
 from proxy.errors import UnknownProject
 from proxy.identity import Authenticator, token_digest
 from proxy.limits import RateLimiter
 from proxy.middleware import door, with_error_body, with_request_id
-from proxy.routes import media
+from proxy.quota import Quota
+from proxy.routes import archive, changes, media
 from proxy.routing import register
 from proxy.settings import AgentSettings, AuthSettings, MediaSettings, Settings, StoreSettings, TokenSettings
 from proxy.uploads import Uploads
@@ -127,13 +129,15 @@ class _NoProjects:
 
 def _app(settings: Settings, workspaces: Workspaces, uploads: Uploads) -> web.Application:
     app = web.Application(middlewares=[with_request_id, with_error_body, door(settings, RateLimiter())])
-    app[keys.ROUTES] = register(app, media.ROUTES)
+    app[keys.ROUTES] = register(app, [*media.ROUTES, *changes.ROUTES, *archive.ROUTES])
     app[keys.SERVICE] = SimpleNamespace(
         settings=settings,
         authenticator=Authenticator(settings, b"k" * 32),
         agents=Agents(settings),
         workspaces=workspaces,
         uploads=uploads,
+        quota=Quota(settings.media.quota_bytes),
+        archives=ArchiveSlots(),
         projects=_NoProjects(),
     )
 
