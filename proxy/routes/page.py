@@ -14,10 +14,13 @@ POLICY = (
     "connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'"
 )
+MODULES = (
+    "answer confirm conversation composer dom files folder folder-form page projects search service state stream text"
+).split()
 FILES = {
     "/": ("index.html", "text/html"),
-    "/page.js": ("page.js", "text/javascript"),
     "/page.css": ("page.css", "text/css"),
+    **{f"/{module}.js": (f"{module}.js", "text/javascript") for module in MODULES},
 }
 
 

@@ -1,8 +1,9 @@
-"""The page in a real Chromium, before the real service."""
+"""The page in a real Chromium, before the real service. One browser serves a module; no test sees another's cookies."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +11,35 @@ import pytest
 
 from tests.support.browser import Page, chromium, chromium_is_there, in_a_thread
 
+MISSING = "NO CHROMIUM: THE PAGE IS NOT TESTED. Put chromium and chromedriver on PATH."
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Path]]:
+    """A Chromium and the directory of its downloads. Without one a person is told, and a CI run (CI=true) fails."""
+    if not chromium_is_there():
+        if os.environ.get("CI") == "true":
+            pytest.fail(MISSING, pytrace=False)
+        pytest.skip(MISSING)
+    directory = tmp_path_factory.mktemp("chromium")
+    with chromium(directory) as driver:
+        yield driver, directory / "downloads"
+
 
 @pytest.fixture
-async def page(service: Any, tmp_path: Path) -> AsyncIterator[Page]:
-    """The page, opened; afterwards its console must know of no script error and no breach of the policy.
-
-    The browser is driven from threads: the service may run on the loop of the test.
-    """
-    if not chromium_is_there():
-        pytest.skip("no chromium and chromedriver on PATH: the page is not tested")
-    browser = chromium(tmp_path)
-    driver = await in_a_thread(browser.__enter__)
+async def page(service: Any, browser: tuple[Any, Path]) -> AsyncIterator[Page]:
+    """The page, opened; afterwards its console must know of no script error and no breach of the policy."""
+    shown = Page(browser[0], service.url, browser[1])
+    await in_a_thread(shown.open)
     try:
-        shown = Page(driver, service.url, tmp_path / "downloads")
-        await in_a_thread(shown.open)
         yield shown
         assert await in_a_thread(shown.faults) == []
     finally:
-        await in_a_thread(browser.__exit__, None, None, None)
+        await in_a_thread(shown.leave)
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    path = tmp_path / "notes.txt"
+    path.write_bytes(b"one two three\n")
+    return path

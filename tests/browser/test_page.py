@@ -2,42 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.browser import Page, in_a_thread
+from tests.support.browser import Page, beside_the_loop
 
 pytestmark = pytest.mark.browser
-
-NOTES = b"one two three\n"
-
-
-def beside_the_loop(test: Callable[..., None]) -> Callable[..., Coroutine[Any, Any, None]]:
-    """A test that waits for the browser, run beside the loop that the service needs."""
-
-    @functools.wraps(test)
-    async def run(**fixtures: Any) -> None:
-        await in_a_thread(test, **fixtures)
-
-    return run
-
-
-@pytest.fixture
-def notes(tmp_path: Path) -> Path:
-    path = tmp_path / "notes.txt"
-    path.write_bytes(NOTES)
-    return path
-
-
-def enter(page: Page, service: Any) -> None:
-    page.sign_in(service.token)
-    page.wait_until_signed_in()
 
 
 def as_client(service: Any, path: str) -> bytes:
@@ -55,7 +29,7 @@ def test_a_wrong_token_is_refused_in_words_and_the_right_one_opens_the_page(page
     assert not page.one("#app").is_displayed()
 
     page.one("#token").clear()
-    enter(page, service)
+    page.enter(service.token)
 
     assert refusal
     assert not page.one("#sign-in").is_displayed()
@@ -65,7 +39,7 @@ def test_a_wrong_token_is_refused_in_words_and_the_right_one_opens_the_page(page
 
 @beside_the_loop
 def test_an_answer_grows_while_the_agent_writes(page: Page, service: Any) -> None:
-    enter(page, service)
+    page.enter(service.token)
     page.say("hello there")
     lengths = page.lengths_until_answered()
 
@@ -78,7 +52,7 @@ def test_an_answer_grows_while_the_agent_writes(page: Page, service: Any) -> Non
 def test_files_go_in_and_come_back_and_are_there_after_a_reload(
     page: Page, service: Any, notes: Path
 ) -> None:
-    enter(page, service)
+    page.enter(service.token)
     page.attach(notes)
     page.say("make a report")
     page.wait_for_answer()
@@ -90,7 +64,7 @@ def test_files_go_in_and_come_back_and_are_there_after_a_reload(
     assert page.download(link) == delivered
     both = {"public/notes.txt", f"public/attachments/{name}"}
     page.wait(lambda: page.listed_files() == both)
-    assert page.download(page.one('#files a[download="notes.txt"]')) == NOTES
+    assert page.download(page.one('#files a[download="notes.txt"]')) == notes.read_bytes()
 
     answer = page.one(".answer .body").text
     page.driver.refresh()
@@ -104,7 +78,7 @@ def test_files_go_in_and_come_back_and_are_there_after_a_reload(
 
 @beside_the_loop
 def test_a_refused_file_says_why_and_hinders_no_message(page: Page, service: Any, tmp_path: Path) -> None:
-    enter(page, service)
+    page.enter(service.token)
     program = tmp_path / "setup.exe"
     program.write_bytes(b"MZ")
     page.attach(program)
@@ -119,7 +93,7 @@ def test_a_refused_file_says_why_and_hinders_no_message(page: Page, service: Any
 
 @beside_the_loop
 def test_message_text_never_becomes_markup_or_a_file(page: Page, service: Any) -> None:
-    enter(page, service)
+    page.enter(service.token)
     text = "<img src=x onerror=alert(1)> \N{PAPERCLIP} notes.txt — public/notes.txt javascript:alert(1)"
     page.say(text)
     page.wait_for_answer()
@@ -131,7 +105,7 @@ def test_message_text_never_becomes_markup_or_a_file(page: Page, service: Any) -
 
 @beside_the_loop
 def test_a_link_shows_the_host_it_goes_to(page: Page, service: Any) -> None:
-    enter(page, service)
+    page.enter(service.token)
     page.say("https://example.com/a?b=c. and https://example.com@evil.test/x, mailto:ana@example.com")
     page.wait_for_answer()
 
@@ -147,7 +121,7 @@ def test_a_link_shows_the_host_it_goes_to(page: Page, service: Any) -> None:
 
 @beside_the_loop
 def test_a_new_conversation_is_empty_and_stays_after_a_reload(page: Page, service: Any) -> None:
-    enter(page, service)
+    page.enter(service.token)
     page.say("hello")
     page.wait_for_answer()
     page.one("#new-conversation").click()
@@ -162,7 +136,7 @@ def test_a_new_conversation_is_empty_and_stays_after_a_reload(page: Page, servic
 
 @beside_the_loop
 def test_signing_out_ends_the_cookie(page: Page, service: Any) -> None:
-    enter(page, service)
+    page.enter(service.token)
     page.one("#sign-out").click()
     page.wait(lambda: page.one("#sign-in").is_displayed())
 
@@ -175,7 +149,7 @@ def test_signing_out_ends_the_cookie(page: Page, service: Any) -> None:
 @pytest.mark.parametrize("width", [360, 1400])
 def test_nothing_is_wider_than_the_window(page: Page, service: Any, notes: Path, width: int) -> None:
     page.resize(width, 800)
-    enter(page, service)
+    page.enter(service.token)
     page.attach(notes)
     page.say("make a report " + "w" * 300)
     page.wait_for_answer()
@@ -183,6 +157,6 @@ def test_nothing_is_wider_than_the_window(page: Page, service: Any, notes: Path,
 
     if width == 360:
         assert not page.one("#panel").is_displayed()
-        page.one("#panel-toggle").click()
+        page.one('#views [data-view="place"]').click()
     assert page.one("#panel").is_displayed()
     assert page.overflow() <= 0

@@ -10,7 +10,7 @@ import asyncio
 import functools
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,6 +48,16 @@ async def in_a_thread(work: Callable[..., T], *args: Any, **named: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(thread, call)
 
 
+def beside_the_loop(test: Callable[..., None]) -> Callable[..., Coroutine[Any, Any, None]]:
+    """A test that waits for the browser, run beside the loop that the service needs."""
+
+    @functools.wraps(test)
+    async def run(**fixtures: Any) -> None:
+        await in_a_thread(test, **fixtures)
+
+    return run
+
+
 def chromium_is_there() -> bool:
     """Whether both the browser and its driver are on PATH."""
     return shutil.which("chromium") is not None and shutil.which("chromedriver") is not None
@@ -82,12 +92,63 @@ class Page:
     def open(self) -> None:
         self.driver.get(self.url)
 
+    def leave(self) -> None:
+        """Go away and leave nothing for the next page: cookies count for every port of a host."""
+        self.driver.get("about:blank")
+        self.driver.execute_cdp_cmd("Network.clearBrowserCookies", {})
+        self.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        self.faults()
+
+    def enter(self, token: str) -> None:
+        """Sign in and wait for the conversation."""
+        self.sign_in(token)
+        self.wait_until_signed_in()
+
     def sign_in(self, token: str) -> None:
         self.wait(lambda: self.one("#token").is_displayed())
         self.one("#token").send_keys(token, Keys.ENTER)
 
     def wait_until_signed_in(self) -> None:
         self.wait(lambda: self.one("#text").is_displayed())
+
+    def create_project(self, name: str, instructions: str = "") -> None:
+        """Make a project, which is open then."""
+        self.one("#new-project").click()
+        self.one("#project-name").send_keys(name)
+        self.one("#project-instructions").send_keys(instructions)
+        self.one("#project-save").click()
+        self.wait(lambda: self.open_place() == name)
+
+    def open_place(self) -> str:
+        """What the list of projects shows as the open one."""
+        return self.one("#projects [aria-current]").text
+
+    def choose_place(self, name: str) -> None:
+        next(place for place in self.all("#projects .place") if place.text == name).click()
+        self.wait(lambda: self.open_place() == name)
+
+    def attach_folder(self, folder: Path) -> None:
+        """Choose a directory of this disk and wait until it is indexed or refused."""
+        self.wait(lambda: self.one("#folder-status").text)
+        self.one("#folder-choice").send_keys(str(folder))
+        self.wait(lambda: self.one("#folder-report").text or self.one("#folder-problem").text)
+        self.wait(lambda: self.one("#folder-choose").is_enabled())
+
+    def folder_groups(self) -> dict[str, list[str]]:
+        """What became of the files of the attached folder: the words of each group, and its lines."""
+        script = """
+            return Object.fromEntries([...document.querySelectorAll("#folder-files details")].map((group) =>
+              [group.querySelector("summary").firstChild.data,
+               [...group.querySelectorAll("li")].map((line) => line.textContent)]));
+        """
+        return dict(self.driver.execute_script(script))
+
+    def search(self, query: str) -> list[str]:
+        """Ask the index; the source line of each hit."""
+        self.one("#query").clear()
+        self.one("#query").send_keys(query, Keys.ENTER)
+        self.wait(lambda: self.one("#search-note").text)
+        return self.texts("#hits h3")
 
     def say(self, text: str) -> None:
         """Write a message and send it by keyboard, once the page lets one send."""
@@ -148,9 +209,10 @@ class Page:
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
     def overflow(self) -> int:
-        """By how many pixels anything is wider than its place: the window, the conversation, the panel."""
+        """By how many pixels anything is wider than its place: the window or a part of the page."""
         script = """
-            const places = [document.documentElement, ...document.querySelectorAll("#messages, #panel, #composer")];
+            const parts = document.querySelectorAll("header, #messages, #panel, #composer, #index");
+            const places = [document.documentElement, ...parts];
             return Math.max(...places.map((place) => place.scrollWidth - place.clientWidth));
         """
         return int(self.driver.execute_script(script))
