@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from workspace.confine import closing, facts, rename_noreplace
+from workspace.confine import closing, facts
 from workspace.directory import WorkspaceDirectory
 from workspace.emptying import Emptying, OutOfTime, make_accessible
 from workspace.errors import (
@@ -30,9 +30,7 @@ from workspace.errors import (
 from workspace.names import check_extension, extension
 from workspace.paths import RelPath, display
 from workspace.publish import private_name
-
-# What a file system (NFS, some FUSE) or a kernel says that cannot rename without replacing.
-_NO_NOREPLACE = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
+from workspace.renaming import rename_to_free_name
 
 
 class ExtensionLists(NamedTuple):
@@ -119,7 +117,7 @@ def move(
             facts(display(source), denied=NotPermitted),
         ):
             try:
-                _rename(old_parent, source.name, new_parent, target.name, is_folder)
+                rename_to_free_name(old_parent, source.name, new_parent, target.name)
             except OSError as error:
                 if error.errno in {errno.EEXIST, errno.ENOTEMPTY}:
                     raise Exists(display(target)) from error
@@ -128,38 +126,6 @@ def move(
                 if error.errno == errno.EINVAL:
                     raise InvalidPath("a folder cannot be moved into itself") from error
                 raise
-
-
-def _rename(old_parent: int, name: str, new_parent: int, new_name: str, is_folder: bool) -> None:
-    try:
-        rename_noreplace(old_parent, name, new_parent, new_name)
-    except OSError as error:
-        if error.errno not in _NO_NOREPLACE:
-            raise
-        steps = _rename_folder_in_steps if is_folder else _rename_file_in_steps
-        steps(old_parent, name, new_parent, new_name)
-
-
-def _rename_file_in_steps(old_parent: int, name: str, new_parent: int, new_name: str) -> None:
-    """A second name, which cannot replace, and then the first one away."""
-    os.link(name, new_name, src_dir_fd=old_parent, dst_dir_fd=new_parent, follow_symlinks=False)
-    try:
-        os.unlink(name, dir_fd=old_parent)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(new_name, dir_fd=new_parent)
-        raise
-
-
-def _rename_folder_in_steps(old_parent: int, name: str, new_parent: int, new_name: str) -> None:
-    """A folder of the new name, which cannot replace, and then the other one over it while it is empty."""
-    os.mkdir(new_name, 0o700, dir_fd=new_parent)
-    try:
-        os.rename(name, new_name, src_dir_fd=old_parent, dst_dir_fd=new_parent)
-    except OSError:
-        with suppress(OSError):
-            os.rmdir(new_name, dir_fd=new_parent)
-        raise
 
 
 def _open_parent(directory: WorkspaceDirectory, path: RelPath) -> int:

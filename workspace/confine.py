@@ -38,7 +38,7 @@ _NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
 _ATTEMPTS = 64
 
 _RENAMEAT2 = {"x86_64": 316, "aarch64": 276, "riscv64": 276}
-_NOREPLACE = 0x01
+_NOREPLACE, _EXCHANGE = 0x01, 0x02
 
 _syscall = ctypes.CDLL(None, use_errno=True).syscall
 _syscall.restype = ctypes.c_long
@@ -86,20 +86,15 @@ def rename_noreplace(source: int, name: str | bytes, target: int, new_name: str 
     renameat2(2) with RENAME_NOREPLACE. Raises OSError: EEXIST when the name is taken, EINVAL or ENOSYS where the
     file system or the kernel cannot do this (EINVAL also for a folder that would come to lie in itself).
     """
-    number = _RENAMEAT2.get(platform.machine())
-    if number is None:
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    failed = _syscall(
-        ctypes.c_long(number),
-        ctypes.c_int(source),
-        ctypes.c_char_p(os.fsencode(name)),
-        ctypes.c_int(target),
-        ctypes.c_char_p(os.fsencode(new_name)),
-        ctypes.c_uint(_NOREPLACE),
-    )
-    if failed:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
+    _renameat2(source, name, target, new_name, _NOREPLACE)
+
+
+def rename_exchange(source: int, name: str | bytes, target: int, new_name: str | bytes) -> None:
+    """Let two entries change places in one step.
+
+    renameat2(2) with RENAME_EXCHANGE. Raises OSError as ``rename_noreplace``, ENOENT when one is missing.
+    """
+    _renameat2(source, name, target, new_name, _EXCHANGE)
 
 
 def reopen_for_reading(fd: int) -> int:
@@ -197,6 +192,23 @@ def _openat2(folder: int, path: bytes, flags: int, resolve: int) -> int:
         if code not in {errno.EAGAIN, errno.EINTR}:
             break
     raise OSError(code, os.strerror(code))
+
+
+def _renameat2(source: int, name: str | bytes, target: int, new_name: str | bytes, flags: int) -> None:
+    number = _RENAMEAT2.get(platform.machine())
+    if number is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    failed = _syscall(
+        ctypes.c_long(number),
+        ctypes.c_int(source),
+        ctypes.c_char_p(os.fsencode(name)),
+        ctypes.c_int(target),
+        ctypes.c_char_p(os.fsencode(new_name)),
+        ctypes.c_uint(flags),
+    )
+    if failed:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
 
 
 def _walk(folder: int, names: list[bytes], flags: int, one_mount: bool) -> int:

@@ -18,6 +18,7 @@ from workspace.errors import (
     PublicIsNotAFolder,
     WorkspaceError,
 )
+from workspace.legacy import LegacyDirectory
 from workspace.names import require_clean
 from workspace.paths import ATTACHMENTS, PUBLIC, RelPath, display
 from workspace.rights import Rights
@@ -31,12 +32,14 @@ _OTHERS_WRITE = 0o022
 class WorkspaceDirectory:
     """Opens ``root`` (from ``location.project_root``) below the tree, afresh for each operation.
 
-    Every descriptor that is returned is the caller's to close.
+    Every descriptor that is returned is the caller's to close. Whoever opens or makes the public directory first
+    has its ``legacy`` one migrated, if there is any.
     """
 
     tree: AgentTree
     root: RelPath
     rights: Rights
+    legacy: LegacyDirectory | None = None
 
     def open(self) -> int:
         """The workspace, as a name only. Raises NoSuchFolder.
@@ -54,7 +57,7 @@ class WorkspaceDirectory:
     def open_public(self) -> int:
         """The public directory. Raises NoSuchFolder, PublicIsNotAFolder, NotReadable, MountInside."""
         with (
-            closing(self.open()) as workspace,
+            closing(self._open_migrated()) as workspace,
             _folder_facts(PUBLIC, NotReadable, lambda _: PublicIsNotAFolder()),
         ):
             return open_at(workspace, (PUBLIC,), FOLDER)
@@ -84,10 +87,20 @@ class WorkspaceDirectory:
         """
         self._make_workspace()
         with (
-            closing(self.open()) as workspace,
+            closing(self._open_migrated()) as workspace,
             closing(self._open_or_make(workspace, PUBLIC, PUBLIC, lambda _: PublicIsNotAFolder())) as public,
         ):
             os.close(self._open_or_make(public, ATTACHMENTS, display(RelPath((ATTACHMENTS,)))))
+
+    def _open_migrated(self) -> int:
+        workspace = self.open()
+        if self.legacy:
+            try:
+                self.legacy.migrate(workspace)
+            except BaseException:
+                os.close(workspace)
+                raise
+        return workspace
 
     def _make_workspace(self) -> None:
         member_name, name = self.root.segments

@@ -13,6 +13,7 @@ from workspace.archive import ArchiveStream, Contents, Encoder
 from workspace.changes import Emptied, ExtensionLists
 from workspace.directory import WorkspaceDirectory
 from workspace.errors import Busy
+from workspace.legacy import LegacyDirectory, Migrations
 from workspace.listing import FileState, Listing
 from workspace.location import Location, project_root
 from workspace.offload import AgentThreads, Lane
@@ -36,9 +37,17 @@ class Workspace:
     """
 
     def __init__(
-        self, tree: AgentTree, location: Location, threads: AgentThreads, *, durable: bool = True
+        self,
+        tree: AgentTree,
+        location: Location,
+        threads: AgentThreads,
+        migrations: Migrations | None = None,
+        *,
+        durable: bool = True,
     ) -> None:
-        self._directory = WorkspaceDirectory(tree, project_root(location), threads.rights)
+        root = project_root(location)
+        legacy = LegacyDirectory(migrations, threads, tree.root, str(root)) if migrations else None
+        self._directory = WorkspaceDirectory(tree, root, threads.rights, legacy)
         self._threads = threads
         self._durable = durable
 

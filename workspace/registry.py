@@ -6,6 +6,7 @@ import asyncio
 from weakref import WeakValueDictionary
 
 from workspace.handle import Workspace
+from workspace.legacy import Migrations
 from workspace.location import Location
 from workspace.offload import AgentThreads
 from workspace.settings import AgentTree
@@ -14,10 +15,12 @@ from workspace.settings import AgentTree
 class Workspaces:
     """Gives handles. Those of one workspace share its threads, which live as long as a handle or a job does.
 
+    Without ``migrations`` a directory of the old name is left as it is.
     ``durable=False`` leaves out the fsync of what is published: for measurements only.
     """
 
-    def __init__(self, *, durable: bool = True) -> None:
+    def __init__(self, migrations: Migrations | None = None, *, durable: bool = True) -> None:
+        self._migrations = migrations
         self._durable = durable
         self._threads: WeakValueDictionary[tuple[str, Location], AgentThreads] = WeakValueDictionary()
 
@@ -26,7 +29,7 @@ class Workspaces:
         threads = self._threads.get((tree_key, location))
         if threads is None:
             threads = self._threads[(tree_key, location)] = AgentThreads(tree.uid, tree.gid)
-        return Workspace(tree, location, threads, durable=self._durable)
+        return Workspace(tree, location, threads, self._migrations, durable=self._durable)
 
     async def close(self) -> None:
         """Refuse further work, wait a while for what runs, end the threads."""
