@@ -10,7 +10,7 @@ from proxy import keys
 from proxy.lifecycle import running
 from proxy.limits import RateLimiter
 from proxy.middleware import door, with_error_body, with_request_id
-from proxy.routes import archive, changes, chat, health, media, page, projects, rag, sign_in
+from proxy.routes import archive, changes, chat, health, media, page, projects, rag, sessions, sign_in, turns
 from proxy.routing import register
 from proxy.settings import Settings
 
@@ -28,6 +28,8 @@ def build_app(settings: Settings) -> web.Application:
             *page.ROUTES,
             *sign_in.ROUTES,
             *chat.ROUTES,
+            *turns.ROUTES,
+            *sessions.ROUTES,
             *media.ROUTES,
             *changes.ROUTES,
             *archive.ROUTES,

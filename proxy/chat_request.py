@@ -33,6 +33,7 @@ class ChatRequest:
     stream: bool
     session_id: str | None
     first_exchange: str | None
+    on_leave: str | None
     include_usage: bool
     event_ids: bool
 
@@ -53,6 +54,7 @@ def parse_chat(body: object, session_headers: Sequence[str | None]) -> ChatReque
         stream=_flag(body, "stream"),
         session_id=None if session_id is None else check_session_id(session_id),
         first_exchange=None if session_id is not None else _first_exchange(messages),
+        on_leave=_on_leave(body),
         include_usage=_flag(options, "include_usage"),
         event_ids=_flag(options, "x_event_ids"),
     )
@@ -69,6 +71,13 @@ def exchange_digest(user_text: str, answer: str) -> str:
     """Which conversation a first exchange belongs to: notices and white space do not count."""
     parts = [_squeezed(user_text), _squeezed(NOTICE_LINES.sub("", answer))]
     return hashlib.sha256("".join(f"{len(part)}:{part}" for part in parts).encode()).hexdigest()
+
+
+def _on_leave(body: Mapping[str, Any]) -> str | None:
+    value = _text(body, "on_leave")
+    if value not in {None, "continue", "stop"}:
+        raise InvalidRequest("on_leave", "send continue or stop")
+    return value
 
 
 def _squeezed(text: str) -> str:

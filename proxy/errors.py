@@ -190,6 +190,26 @@ class Stopping(ProxyError):
 
 
 @dataclass(eq=False)
+class TurnGone(ProxyError):
+    pass
+
+
+@dataclass(eq=False)
+class UnknownTurn(ProxyError):
+    pass
+
+
+@dataclass(eq=False)
+class SessionBusy(ProxyError):
+    session_id: str
+
+
+@dataclass(eq=False)
+class NotAcknowledged(ProxyError):
+    pass
+
+
+@dataclass(eq=False)
 class TurnFailed(ProxyError):
     """A turn's failure in sync mode; ``code`` and ``reason`` come from the turn, ``partial`` is what was said."""
 
@@ -226,6 +246,7 @@ TABLE: dict[type[Exception], Row] = {
     RouteNotFound: Row(404, "not_found", "There is nothing at this address."),
     workspace.NotFound: Row(404, "not_found", "There is no such file."),
     workspace.NoSuchFolder: Row(404, "no_such_folder", "There is no such folder; make it first."),
+    UnknownTurn: Row(404, "not_found", "You have no such turn or conversation."),
     UnknownAgent: Row(404, "unknown_agent", "You have no agent of this name; GET /v1/models lists yours."),
     rag.UnsafePath: Row(400, "invalid_path", "{path} cannot be in an attached folder: {problem}. Nothing changed."),
     rag.DuplicatePath: Row(400, "duplicate_path", "{path} is there twice. Nothing changed."),
@@ -265,6 +286,8 @@ TABLE: dict[type[Exception], Row] = {
     workspace.ArchiveTooLarge: Row(
         413, "archive_too_large", "An archive holds {max_files} entries of {max_bytes} bytes in all; take sub-folders."
     ),
+    SessionBusy: Row(409, "turn_running", "A turn of this conversation runs; stop it or wait for its end."),
+    TurnGone: Row(410, "turn_gone", "This turn can no longer be replayed; the history has what was said."),
     FileTooLarge: Row(413, "file_too_large", "The file is larger than the limit of {limit} bytes."),
     BodyTooLarge: Row(413, "body_too_large", "The request is larger than the limit of {limit} bytes."),
     UnsupportedMediaType: Row(415, "unsupported_media_type", "Send this as {expected}."),
@@ -276,6 +299,7 @@ TABLE: dict[type[Exception], Row] = {
     TooManyStreams: Row(429, "too_many_streams", "You have {limit} turns open or waiting; let one end."),
     TooManyUploads: Row(429, "too_many_uploads", "You have {limit} uploads under way; let one end."),
     TooManyArchives: Row(429, "too_many_archives", "You have an archive under way; let it end."),
+    NotAcknowledged: Row(502, "not_acknowledged", "The agent did not confirm that it stopped; it may still work."),
     TurnFailed: Row(502, "", "{reason}"),
     rag.StoreUnavailable: Row(503, "store_unavailable", "The database does not answer now; try again soon."),
     workspace.Busy: Row(503, "busy", "Too much is under way in this workspace; try again soon."),

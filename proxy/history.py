@@ -47,6 +47,17 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionSummary:
+    """One conversation in the list."""
+
+    session_id: str
+    title: str
+    created_at: datetime
+    updated_at: datetime
+    turns: int
+
+
+@dataclass(frozen=True, slots=True)
 class TurnRecord:
     """A finished turn as it is written."""
 
@@ -136,7 +147,7 @@ class History:
     async def _end(self, connection: asyncpg.Connection, record: TurnRecord) -> None:
         turn, failure = record.turn, record.turn.failure
         code, message = (failure.code, failure.message) if failure else (None, None)
-        state = "failed" if failure else "done"
+        state = "failed" if failure else "stopped" if turn.stopped else "done"
         await connection.execute(SQL["end_turn"], turn.turn_id, state, turn.answer, code, message)
         await connection.executemany(
             SQL["add_delivery"],
@@ -163,6 +174,32 @@ class History:
             log.warning("session_not_looked_up", reason=error.reason)
             return None
         return found
+
+    async def has_turn(self, member: str, turn_id: str) -> bool:
+        """Whether this turn is one of the member's. Raises StoreUnavailable."""
+        async with self._borrowed() as connection:
+            return bool(await connection.fetchval(SQL["turn_of_member"], turn_id, member))
+
+    async def sessions(
+        self, agent: str, member: str, project: str | None, *, before: tuple[datetime, str] | None, limit: int
+    ) -> list[SessionSummary]:
+        """Conversations, the one that changed last first. Raises StoreUnavailable."""
+        edge, edge_id = before or (None, None)
+        async with self._borrowed() as connection:
+            rows = await connection.fetch(
+                SQL["sessions_of_member"], agent, member, project or MAIN, edge, edge_id, limit
+            )
+        return [SessionSummary(**row) for row in rows]
+
+    async def rename(self, session: SessionKey, title: str) -> bool:
+        """Give a conversation a title; whether there is such a one. Raises StoreUnavailable."""
+        async with self._borrowed() as connection:
+            return await connection.fetchval(SQL["rename_session"], *_columns(session), title) is not None
+
+    async def forget(self, session: SessionKey) -> bool:
+        """Remove a conversation with its turns; whether there was one. Raises StoreUnavailable."""
+        async with self._borrowed() as connection:
+            return await connection.fetchval(SQL["delete_session"], *_columns(session)) is not None
 
     async def messages(self, session: SessionKey, *, limit: int, before: str | None) -> list[Message]:
         """The last messages of a session (before the turn `before`), oldest first. Raises StoreUnavailable."""

@@ -54,7 +54,11 @@ async def running(app: web.Application, settings: Settings) -> AsyncIterator[Non
         harnesses = await stack.enter_async_context(Harnesses(settings.chat.connect_timeout))
         chat = settings.chat
         live = LiveTurns(
-            per_member=chat.max_turns_per_member, total=chat.max_turns, session_queue=chat.session_queue
+            per_member=chat.max_turns_per_member,
+            total=chat.max_turns,
+            session_queue=chat.session_queue,
+            replay_keep=chat.replay_keep,
+            replay_total=chat.replay_total,
         )
         relay = Relay(chat, settings.deliveries, harnesses, live, history)
         stack.push_async_callback(relay.drain, 0)

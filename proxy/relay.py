@@ -20,11 +20,12 @@ from proxy.agents import AgentUnreachable, Harnesses
 from proxy.context import DELIVERY_DIRECTORY, Context, with_context
 from proxy.delivery import Claims, TurnDeliveries
 from proxy.history import History
-from proxy.live import LiveTurn, LiveTurns
+from proxy.live import LiveTurn, LiveTurns, SessionKey
 from proxy.place import Place
 from proxy.settings import ChatSettings, DeliverySettings
 from proxy.stream.events import (
     Announced,
+    Cancelled,
     Connected,
     Delivery,
     DeliveryDone,
@@ -42,6 +43,7 @@ from proxy.stream.events import (
     Steering,
     Stopping,
     Terminal,
+    Text,
     Tick,
 )
 from proxy.stream.harness import pico
@@ -51,6 +53,7 @@ from workspace.errors import WorkspaceError
 log = structlog.get_logger()
 
 INBOX_EVENTS = 256
+ACKNOWLEDGE_SECONDS = 10
 
 
 class Relay:
@@ -67,6 +70,7 @@ class Relay:
         self.claims = Claims()
         self._live = live
         self._runs: dict[asyncio.Task[None], _Run] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
 
     def admit(self, turn: LiveTurn, place: Place) -> _Run:
         """Count the turn and give it its first frames. Raises Stopping, TooManyStreams."""
@@ -89,6 +93,33 @@ class Relay:
             await self._live.own_place(run.turn)
             await run.run(refused=self._live.stopping)
 
+    async def cancel(self, session: SessionKey) -> bool:
+        """Stop the session's running turn; whether there was one. Returns once the harness confirmed it.
+
+        Raises NotAcknowledged when it did not in time; the turn then goes on.
+        """
+        running = self._live.running(session)
+        if not running:
+            return False
+        run = next((run for run in self._runs.values() if run.turn is running[0]), None)
+        if run is not None:
+            await run.cancel()
+        return run is not None
+
+    def leave(self, turn: LiveTurn) -> None:
+        """Stop a turn because its client left; nobody waits for it."""
+        task = asyncio.create_task(self._stop_left(turn))
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    async def _stop_left(self, turn: LiveTurn) -> None:
+        for run in list(self._runs.values()):
+            if run.turn is turn:
+                try:
+                    await run.cancel()
+                except errors.NotAcknowledged:
+                    log.warning("stop_not_acknowledged", turn_id=turn.turn_id)
+
     async def drain(self, seconds: float) -> None:
         """Take no new turns; give the running ones their time, then end each with an error and its terminal."""
         self._live.stopping = True
@@ -97,6 +128,8 @@ class Relay:
         while self._runs:
             await asyncio.gather(*(run.inbox.put(Stopping()) for run in self._runs.values()))
             await asyncio.wait(set(self._runs), timeout=1)
+        if self._leaving:
+            await asyncio.wait(self._leaving)
 
 
 class _Run:
@@ -112,6 +145,9 @@ class _Run:
         self._machine = Turn(_limits(relay.chat, relay.deliveries), asyncio.get_running_loop().time())
         self._beside: set[asyncio.Task[None]] = set()
         self._address = ""
+        self._socket: aiohttp.ClientWebSocketResponse | None = None
+        self._stop_asked = False
+        self._stop_confirmed = asyncio.Event()
         self._terminal = Terminal("error")
 
     async def run(self, *, refused: bool) -> None:
@@ -140,19 +176,35 @@ class _Run:
             )
             self.turn.append(self._terminal)
             self.turn.end()
+            self._stop_confirmed.set()
+
+    async def cancel(self) -> None:
+        """Ask the harness to stop this turn and wait until it says so. Raises NotAcknowledged."""
+        self._stop_asked = True
+        try:
+            async with asyncio.timeout(ACKNOWLEDGE_SECONDS):
+                if self._socket is None:
+                    # Nothing was sent to the harness yet: there is nobody to ask.
+                    await self.inbox.put(Cancelled())
+                else:
+                    await self._say(self._socket, pico.STOP)
+                await self._stop_confirmed.wait()
+        except (TimeoutError, ConnectionError, aiohttp.ClientError) as error:
+            raise errors.NotAcknowledged from error
 
     async def _converse(self, beginning: asyncio.Task[str | None], context: str) -> None:
         socket: aiohttp.ClientWebSocketResponse | None = None
         try:
-            try:
-                socket = await self._connect()
-            except AgentUnreachable as error:
-                await self.inbox.put(Lost(str(error)))
-            else:
-                known = await beginning == hashlib.sha256(context.encode()).hexdigest()
-                text = self.turn.user_text if known else with_context(self.turn.user_text, context)
-                await self._send(socket, text)
-                self._start_beside(self._read(socket, text))
+            if not self._stop_asked:
+                try:
+                    socket = await self._connect()
+                except AgentUnreachable as error:
+                    await self.inbox.put(Lost(str(error)))
+                else:
+                    known = await beginning == hashlib.sha256(context.encode()).hexdigest()
+                    text = self.turn.user_text if known else with_context(self.turn.user_text, context)
+                    await self._send(socket, text)
+                    self._start_beside(self._read(socket, text))
             await self._loop()
         finally:
             if socket is not None:
@@ -175,16 +227,25 @@ class _Run:
     async def _send(self, socket: aiohttp.ClientWebSocketResponse, text: str) -> None:
         await self.inbox.put(Connected())
         try:
-            await socket.send_str(pico.encode_send(secrets.token_hex(16), self._harness_session, text))
+            await self._say(socket, text)
+            self._socket = socket
+            if self._stop_asked:
+                await self._say(socket, pico.STOP)
         except (ConnectionError, aiohttp.ClientError):
             await self.inbox.put(Lost("the connection broke before the message was sent"))
+
+    async def _say(self, socket: aiohttp.ClientWebSocketResponse, text: str) -> None:
+        await socket.send_str(pico.encode_send(secrets.token_hex(16), self._harness_session, text))
 
     async def _read(self, socket: aiohttp.ClientWebSocketResponse, sent: str) -> None:
         async for message in socket:
             if message.type in {aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY}:
                 for event in pico.read_frame(message.data, user_text=sent):
-                    await self.inbox.put(event)
+                    await self.inbox.put(Cancelled() if self._confirms_stop(event) else event)
         await self.inbox.put(Lost("the agent closed the connection"))
+
+    def _confirms_stop(self, event: Event) -> bool:
+        return self._stop_asked and isinstance(event, Text) and pico.is_stop_answer(event.content)
 
     async def _loop(self) -> None:
         clock = asyncio.get_running_loop().time
@@ -195,6 +256,7 @@ class _Run:
                     event = await self.inbox.get()
             except TimeoutError:
                 event = Tick()
+            self.turn.stopped = self.turn.stopped or isinstance(event, Cancelled)
             for effect in self._machine.on(event, clock()):
                 self._apply(effect)
 

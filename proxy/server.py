@@ -74,7 +74,6 @@ def check_servable(settings: Settings) -> None:
         "server.workers above 1": settings.server.workers != 1,
         "server.cors_origins": bool(settings.server.cors_origins),
         "agents[].hook": any(agent.hook for agent in settings.agents),
-        'agents[].on_client_leave="stop"': any(a.on_client_leave == "stop" for a in settings.agents),
         "auth.oidc": bool(settings.auth.oidc.issuer),
         "auth.mycelium": bool(settings.auth.mycelium.sources),
         "metrics.port": settings.metrics.port != 0,

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 
 from aiohttp import web
@@ -29,7 +30,7 @@ STREAM_HEADERS = {
     "Cache-Control": "no-cache, no-transform",
     "X-Accel-Buffering": "no",
 }
-Render = Callable[[LiveTurn, int, int], bytes]
+Render = Callable[[list[tuple[int, Frame]]], bytes]
 
 CLIENT_HEADER = "X-Isthmus-Client"
 GONE_CHECK_SECONDS = 1.0
@@ -60,76 +61,106 @@ async def completions(request: web.Request) -> web.StreamResponse:
         ),
         user_text=chat.text,
         created_at=time.time(),
+        replay_bytes=settings.chat.replay_bytes,
     )
     if chat.stream:
         return await _streamed(request, chat, turn, place)
-    return await _whole(request, turn, place)
+    return await _whole(request, chat, turn, place)
 
 
 async def _streamed(
     request: web.Request, chat: ChatRequest, turn: LiveTurn, place: Place
 ) -> web.StreamResponse:
     relay = request.app[keys.SERVICE].relay
-    render = _renderer(request, chat, turn)
+    render = renderer(request, turn, include_usage=chat.include_usage, event_ids=chat.event_ids)
     run = relay.admit(turn, place)
     response = web.StreamResponse(headers={**STREAM_HEADERS, "X-Session-Id": turn.session.session_id})
+    opened = turn.end_seq
     try:
         # The member sees that the turn began before the agent is even contacted.
         await response.prepare(request)
-        opened = len(turn.frames)
-        await response.write(render(turn, 0, opened))
+        await response.write(render(turn.since(0)))
     finally:
         relay.start(run)
-    await follow(request, response, turn, render, opened)
+    if not await follow(request, response, turn, render, opened) and _stops(request, chat, place):
+        relay.leave(turn)
     return response
 
 
+def _stops(request: web.Request, chat: ChatRequest, place: Place) -> bool:
+    """Whether leaving means stopping: as the request says, else as the agent's setting does for clients that can
+    come back; for the others leaving is their only Stop button."""
+    if chat.on_leave is not None:
+        return chat.on_leave == "stop"
+    if chat.session_id is not None or CLIENT_HEADER in request.headers:
+        return place.agent.settings.on_client_leave == "stop"
+    return True
+
+
 async def follow(
-    request: web.Request, response: web.StreamResponse, turn: LiveTurn, render: Render, position: int
-) -> None:
-    """Write a turn's frames from `position` to its end, with a comment for every silence."""
+    request: web.Request, response: web.StreamResponse, turn: LiveTurn, render: Render, seq: int
+) -> bool:
+    """Write a turn's frames from `seq` to its end, with a comment for every silence; whether the client stayed."""
     heartbeat = request.app[keys.SERVICE].settings.chat.heartbeat
     clock = asyncio.get_running_loop().time
     silent_since = clock()
-    while not (turn.over and position >= len(turn.frames)):
-        if request.transport is None or request.transport.is_closing():
-            return
+    while not (turn.over and seq >= turn.end_seq):
+        if is_gone(request):
+            return False
         due = silent_since + heartbeat
         try:
             async with asyncio.timeout_at(min(due, clock() + GONE_CHECK_SECONDS)):
-                await turn.changed(position)
+                await turn.changed(seq)
         except TimeoutError:
             if clock() < due:
                 continue
-            await response.write(PING)
+            data = PING
         else:
-            end = len(turn.frames)
-            await response.write(render(turn, position, end))
-            position = end
+            data, seq = render(turn.since(seq)), turn.end_seq
+        try:
+            await response.write(data)
+        except ConnectionError:
+            return False
         silent_since = clock()
+    return True
 
 
-async def _whole(request: web.Request, turn: LiveTurn, place: Place) -> web.Response:
+def is_gone(request: web.Request) -> bool:
+    """Whether the client has closed its connection."""
+    return request.transport is None or request.transport.is_closing()
+
+
+async def _whole(request: web.Request, chat: ChatRequest, turn: LiveTurn, place: Place) -> web.Response:
     relay = request.app[keys.SERVICE].relay
     relay.start(relay.admit(turn, place))
+    said, seq = "", 0
     while not turn.over:
-        await turn.changed(len(turn.frames))
-    answer = "".join(_said(request, frame) for frame in turn.frames)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GONE_CHECK_SECONDS):
+                await turn.changed(seq)
+        said, seq = said + _said(request, turn, seq), turn.end_seq
+        if is_gone(request) and _stops(request, chat, place):
+            relay.leave(turn)
+            break
+    said += _said(request, turn, seq)
     if turn.failure is not None:
-        raise TurnFailed(turn.failure.code, turn.failure.message, answer)
+        raise TurnFailed(turn.failure.code, turn.failure.message, said)
     body = completion(
-        turn_id=turn.turn_id, model=turn.session.agent, created=int(turn.created_at), content=answer
+        turn_id=turn.turn_id, model=turn.session.agent, created=int(turn.created_at), content=said
     )
     return web.json_response(body, headers={"X-Session-Id": turn.session.session_id})
 
 
-def _said(request: web.Request, frame: Frame) -> str:
-    match frame:
-        case Content(text):
-            return text
-        case DeliveryNotice(delivery):
-            return notice(delivery, show_link=_shows_links(request))
-    return ""
+def _said(request: web.Request, turn: LiveTurn, seq: int) -> str:
+    """The text of the frames from `seq` on, notices included."""
+    texts = []
+    for _, frame in turn.since(seq):
+        match frame:
+            case Content(text):
+                texts.append(text)
+            case DeliveryNotice(delivery):
+                texts.append(notice(delivery, show_link=shows_links(request)))
+    return "".join(texts)
 
 
 async def history(request: web.Request) -> web.Response:
@@ -164,25 +195,23 @@ def _message(message: Message) -> dict[str, object]:
     return shown
 
 
-def _renderer(request: web.Request, chat: ChatRequest, turn: LiveTurn) -> Render:
+def renderer(request: web.Request, turn: LiveTurn, *, include_usage: bool, event_ids: bool) -> Render:
     """How this client's frames are written: its options, bound to the turn."""
-    renderer = Renderer(
+    bound = Renderer(
         turn_id=turn.turn_id,
         model=turn.session.agent,
         created=int(turn.created_at),
-        include_usage=chat.include_usage,
-        show_links=_shows_links(request),
+        include_usage=include_usage,
+        show_links=shows_links(request),
     )
 
-    def render(turn: LiveTurn, start: int, end: int) -> bytes:
-        return b"".join(
-            renderer.render(turn.frames[seq], seq if chat.event_ids else None) for seq in range(start, end)
-        )
+    def render(frames: list[tuple[int, Frame]]) -> bytes:
+        return b"".join(bound.render(frame, seq if event_ids else None) for seq, frame in frames)
 
     return render
 
 
-def _shows_links(request: web.Request) -> bool:
+def shows_links(request: web.Request) -> bool:
     """Clients that know our frames make links of them; the others get them as text."""
     return CLIENT_HEADER not in request.headers
 

@@ -57,3 +57,29 @@ UPDATE turns
 SET state = 'interrupted', error_code = 'interrupted',
     error_message = 'The service was restarted while this turn ran.', ended_at = now()
 WHERE service = $1 AND state = 'running';
+
+-- name: turn_of_member
+SELECT true FROM turns WHERE turn_id = $1 AND member = $2;
+
+-- name: sessions_of_member
+SELECT session_id, title, created_at, updated_at, (
+    SELECT count(*)
+    FROM turns
+    WHERE turns.agent = sessions.agent AND turns.member = sessions.member
+        AND turns.project = sessions.project AND turns.session_id = sessions.session_id
+) AS turns
+FROM sessions
+WHERE agent = $1 AND member = $2 AND project = $3
+    AND ($4::timestamptz IS NULL OR (updated_at, session_id) < ($4, $5))
+ORDER BY updated_at DESC, session_id DESC
+LIMIT $6;
+
+-- name: rename_session
+UPDATE sessions SET title = $5
+WHERE agent = $1 AND member = $2 AND project = $3 AND session_id = $4
+RETURNING session_id;
+
+-- name: delete_session
+DELETE FROM sessions
+WHERE agent = $1 AND member = $2 AND project = $3 AND session_id = $4
+RETURNING session_id;

@@ -216,7 +216,7 @@ async def test_a_link_planted_in_attachments_is_replaced_and_never_written_throu
 async def test_a_client_that_leaves_does_not_stop_the_turn(service: RunningService) -> None:
     script = [
         text("first "),
-        {"wait": 0.5},
+        {"wait": 0.3},
         frame("message.update", message_id="m1", content="first last", **FINAL),
     ]
     body = {
