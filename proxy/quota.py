@@ -1,7 +1,8 @@
 """What a member's files may take in one place, `media.quota_bytes`, and how much they take now.
 
 Walking a tree costs what the tree costs, so a walk's answer counts for a minute. What is uploaded meanwhile is added
-to it; before an upload is refused on such an estimate the tree is walked again.
+to it; before an upload is refused on such an estimate the tree is walked again. Uploads that a walk meets between
+their admission and their publication are not in its answer: so much, and no more, may pass the quota.
 """
 
 from __future__ import annotations
