@@ -66,7 +66,7 @@ function groupsOf(files) {
   }
   return [...groups].map(([outcome, members]) => {
     const count = members.reduce((sum, file) => sum + file.files, 0);
-    const summary = el("summary", {}, outcome, el("span", { className: "size", textContent: count.toLocaleString("en") }));
+    const summary = el("summary", {}, outcome, " ", el("span", { className: "size", textContent: count.toLocaleString("en") }));
     const items = members.slice(0, PATHS_SHOWN).map(fileItem);
     const rest = members.length - items.length;
     if (rest > 0) items.push(el("li", { className: "note", textContent: `and ${counted(rest, "more path")}` }));
@@ -76,7 +76,7 @@ function groupsOf(files) {
 
 function fileItem({ path, files, chunks }) {
   const count = chunks > 0 ? counted(chunks, "passage") : path.endsWith("/") ? counted(files, "file") : null;
-  return el("li", {}, el("span", { textContent: path }), count && el("span", { className: "size", textContent: count }));
+  return el("li", {}, el("span", { textContent: path }), " ", count && el("span", { className: "size", textContent: count }));
 }
 
 /** Send a folder and show what became of it; while it runs it can be cancelled, and then nothing has changed. */

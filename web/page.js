@@ -50,13 +50,17 @@ async function chooseAgent(agent) {
   await openAgent(agent);
 }
 
+function showApp() {
+  $("sign-in").hidden = true;
+  $("app").hidden = false;
+}
+
 /** Show the page if the browser is signed in. Throws Refused if it is not. */
 async function start() {
   const { data } = await requestJson("GET", "/v1/models");
   const agents = data.map((model) => model.id);
-  $("sign-in").hidden = true;
-  $("app").hidden = false;
   if (agents.length === 0) {
+    showApp();
     tell($("composer-problem"), "You may use no agent yet. Ask your operator.");
     return;
   }
@@ -73,6 +77,7 @@ function show(view) {
 }
 
 function openPlace() {
+  showApp();
   $("app").classList.toggle("in-project", place.project !== null);
   $("view-index").hidden = place.project === null;
   show("chat");

@@ -3,28 +3,28 @@
 import { confirmed } from "./confirm.js";
 import { $, el, onSubmit } from "./dom.js";
 import { reporting, request, requestJson } from "./service.js";
-import { here, place, placeName, projectAddress, remember, remembered, tellNews } from "./state.js";
+import { place, placeName, projectAddress, remember, remembered, tellNews } from "./state.js";
 
-let projects = []; // of the chosen agent, oldest first
+let projects = []; // of the open agent, oldest first
 let edited = null; // the project in the dialog, or null for a new one
 
-const lastKey = () => `project.${place.agent}`;
+const lastKey = (agent) => `project.${agent}`;
 
-/** Choose an agent, and open what was open last with it. */
+/** Choose an agent, and open what was open last with it. Until its projects are known the old place stays open. */
 export async function openAgent(agent) {
-  place.agent = agent;
-  projects = [];
+  let found = [];
   await reporting($("projects-note"), async () => {
     const answer = await requestJson("GET", "/v1/projects");
-    projects = answer.projects.filter((project) => project.agent === agent);
+    found = answer.projects.filter((project) => project.agent === agent);
   });
-  const last = remembered(lastKey());
-  openPlace(projects.find((project) => project.id === last) ?? null);
+  projects = found;
+  const last = remembered(lastKey(agent));
+  openPlace(agent, projects.find((project) => project.id === last) ?? null);
 }
 
-function openPlace(project) {
-  place.project = project;
-  remember(lastKey(), project?.id ?? "");
+function openPlace(agent, project) {
+  Object.assign(place, { agent, project });
+  remember(lastKey(agent), project?.id ?? "");
   showProjects();
   tellNews("place");
 }
@@ -38,7 +38,7 @@ function showProjects() {
 function placeItem(project, name) {
   const open = project?.id === place.project?.id;
   const choice = el("button", { type: "button", className: "place", textContent: name, title: name });
-  choice.onclick = () => openPlace(project);
+  choice.onclick = () => openPlace(place.agent, project);
   if (!open) return el("li", {}, choice);
   choice.ariaCurrent = "true";
   if (project === null) return el("li", {}, choice);
@@ -64,10 +64,10 @@ function saveProject() {
 }
 
 async function createProject(json) {
-  const { project } = await requestJson("POST", "/v1/projects", { json: { ...json, agent: here().agent } });
+  const { project } = await requestJson("POST", "/v1/projects", { json: { ...json, agent: place.agent } });
   projects.push(project);
   $("project-dialog").close();
-  openPlace(project);
+  openPlace(project.agent, project);
 }
 
 async function changeProject(json) {
@@ -86,7 +86,7 @@ async function deleteProject() {
     await request("DELETE", projectAddress());
     projects = projects.filter((project) => project.id !== id);
     $("project-dialog").close();
-    openPlace(null);
+    openPlace(place.agent, null);
   });
 }
 

@@ -42,7 +42,7 @@ function sourceOf(origin) {
   if (origin.kind === "session") return [origin.title ?? "A conversation"];
   const { source_path, start_line: start, end_line: end } = origin;
   const lines = start === end ? `line ${start}` : `lines ${start}–${end}`;
-  return [source_path, el("span", { className: "size", textContent: lines })];
+  return [source_path, " ", el("span", { className: "size", textContent: lines })];
 }
 
 export function startSearch() {

@@ -55,11 +55,18 @@ function alike(word, asked) {
   return same >= STEM && Math.max(word.length, asked.length) - same <= ENDING;
 }
 
-const wordsOf = (text) => [...words.segment(text)].filter((part) => part.isWordLike).map((part) => fold(part.segment));
+const SMALL = /^\p{Ll}{1,3}$/u; // `the`, `de`, `и`: everywhere, and so they show nothing
+
+/** The words of a question that are worth marking, folded: all but the small ones, unless it has no others. */
+function wordsToMark(question) {
+  const asked = [...words.segment(question)].filter((part) => part.isWordLike).map((part) => part.segment);
+  const telling = asked.filter((word) => !SMALL.test(word));
+  return (telling.length ? telling : asked).map(fold);
+}
 
 /** The text with each word that resembles one of the question's in a <mark>. */
 export function textWithMarks(text, question) {
-  const asked = wordsOf(question);
+  const asked = wordsToMark(question);
   const fragment = document.createDocumentFragment();
   for (const { segment, isWordLike } of words.segment(text)) {
     const matched = isWordLike && asked.some((word) => alike(fold(segment), word));

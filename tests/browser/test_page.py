@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import urllib.parse
 import urllib.request
 from pathlib import Path
@@ -12,6 +13,9 @@ import pytest
 from tests.support.browser import Page, beside_the_loop
 
 pytestmark = pytest.mark.browser
+
+PAGE_OF_FILES = 500
+LAST: dict[str, object] = {"content": "sent", "context_usage": {"used_tokens": 1}}
 
 
 def as_client(service: Any, path: str) -> bytes:
@@ -160,3 +164,63 @@ def test_nothing_is_wider_than_the_window(page: Page, service: Any, notes: Path,
         page.one('#views [data-view="place"]').click()
     assert page.one("#panel").is_displayed()
     assert page.overflow() <= 0
+
+
+@beside_the_loop
+def test_more_files_than_a_page_are_shown_when_asked_for(page: Page, service: Any, notes: Path) -> None:
+    page.enter(service.token)
+    page.attach(notes)
+    for number in range(PAGE_OF_FILES):
+        (service.public / f"a{number:03}.txt").write_bytes(b"x")
+    page.one("#files-refresh").click()
+    page.wait(lambda: len(page.listed_files()) == PAGE_OF_FILES)
+
+    page.one("#files-more").click()
+    page.wait(lambda: len(page.listed_files()) == PAGE_OF_FILES + 1)
+    assert not page.one("#files-more").is_displayed()
+
+
+@beside_the_loop
+def test_a_delivery_that_failed_says_why_and_links_to_nothing(page: Page, service: Any) -> None:
+    page.enter(service.token)
+    sent = {"type": "file", "url": "$MEDIA1", "filename": "plan.pdf"}
+    foreign = {"type": "file", "url": "http://127.0.0.1:1/pico/media/x", "filename": "evil.txt"}
+    steps: list[dict[str, Any]] = [{"media": {"content": "x", "status": 404}}]
+    for said in ({"attachments": [sent]}, {"attachments": [foreign]}, LAST):
+        payload = {"message_id": f"m{len(steps)}", "content": "", **said}
+        steps.append({"frame": {"type": "message.create", "payload": payload}})
+    page.say(f"play-inline {json.dumps(steps)}")
+    answer = page.wait_for_answer()
+
+    assert sorted(page.texts(".answer .deliveries .failed")) == [
+        "⚠ evil.txt could not be delivered: the agent pointed to a place it may not deliver from",
+        "⚠ plan.pdf could not be delivered: the agent answered with status 404",
+    ]
+    assert answer.find_elements("css selector", ".deliveries a") == []
+
+
+@beside_the_loop
+def test_a_stream_that_is_cut_is_told_as_that_and_a_reload_has_the_whole_answer(
+    page: Page, service: Any
+) -> None:
+    page.enter(service.token)
+    page.driver.execute_script("""
+        const whole = window.fetch;
+        window.fetch = async (address, options) => {
+          const response = await whole(address, options);
+          if (!String(address).includes("completions")) return response;
+          const { value } = await response.body.getReader().read();
+          return new Response(value);
+        };
+    """)
+    page.say("hello there")
+    assert "connection_lost" in page.wait_for_answer().text
+
+    page.wait(lambda: _reloaded_answer(page).startswith("You said: hello there"))
+    assert page.all(".answer .problem") == []
+
+
+def _reloaded_answer(page: Page) -> str:
+    page.driver.refresh()
+    page.wait(lambda: page.all(".question"))
+    return "".join(page.texts(".answer .body"))

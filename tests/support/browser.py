@@ -121,7 +121,7 @@ class Page:
 
     def open_place(self) -> str:
         """What the list of projects shows as the open one."""
-        return self.one("#projects [aria-current]").text
+        return str(self.one("#projects [aria-current]").get_property("textContent"))
 
     def choose_place(self, name: str) -> None:
         next(place for place in self.all("#projects .place") if place.text == name).click()
@@ -138,7 +138,7 @@ class Page:
         """What became of the files of the attached folder: the words of each group, and its lines."""
         script = """
             return Object.fromEntries([...document.querySelectorAll("#folder-files details")].map((group) =>
-              [group.querySelector("summary").firstChild.data,
+              [group.querySelector("summary").textContent,
                [...group.querySelectorAll("li")].map((line) => line.textContent)]));
         """
         return dict(self.driver.execute_script(script))
