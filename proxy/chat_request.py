@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from proxy.errors import InvalidRequest
+from proxy.message_parts import ATTACHMENT_LINE, Attachment, plain_text, read_parts
+from proxy.settings import MediaSettings
 
 NOTICE_LINES = re.compile(r"^(📎 .+ — public/attachments/.+|⚠ .+ could not be delivered: .+)$", re.MULTILINE)
 SESSION_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -30,6 +32,7 @@ class ChatRequest:
     agent: str | None
     project: str | None
     text: str
+    attachments: tuple[Attachment, ...]
     stream: bool
     session_id: str | None
     first_exchange: str | None
@@ -38,19 +41,22 @@ class ChatRequest:
     event_ids: bool
 
 
-def parse_chat(body: object, session_headers: Sequence[str | None]) -> ChatRequest:
-    """Parse a decoded JSON body. Raises InvalidRequest with the field and what is wrong with it."""
+def parse_chat(body: object, session_headers: Sequence[str | None], media: MediaSettings) -> ChatRequest:
+    """Parse a decoded JSON body. Raises InvalidRequest with the field and what is wrong with it, and for a file
+    inside the message FileTooLarge, InvalidName, ExtensionNotAllowed."""
     if not isinstance(body, dict):
         raise InvalidRequest("body", "send a JSON object")
     messages = _messages(body.get("messages"))
     options = body.get("stream_options") or {}
     if not isinstance(options, dict):
         raise InvalidRequest("stream_options", "send an object")
+    text, attachments = _last_user_message(messages, media)
     session_id = _text(body, "session_id") or next((value for value in session_headers if value), None)
     return ChatRequest(
         agent=_text(body, "model"),
         project=_text(body, "project"),
-        text=_last_user_text(messages),
+        text=text,
+        attachments=attachments,
         stream=_flag(body, "stream"),
         session_id=None if session_id is None else check_session_id(session_id),
         first_exchange=None if session_id is not None else _first_exchange(messages),
@@ -68,8 +74,8 @@ def check_session_id(raw_session_id: str) -> str:
 
 
 def exchange_digest(user_text: str, answer: str) -> str:
-    """Which conversation a first exchange belongs to: notices and white space do not count."""
-    parts = [_squeezed(user_text), _squeezed(NOTICE_LINES.sub("", answer))]
+    """Which conversation a first exchange belongs to: notices, attachment lines and white space do not."""
+    parts = [_squeezed(ATTACHMENT_LINE.sub("", user_text)), _squeezed(NOTICE_LINES.sub("", answer))]
     return hashlib.sha256("".join(f"{len(part)}:{part}" for part in parts).encode()).hexdigest()
 
 
@@ -92,13 +98,15 @@ def _messages(value: object) -> list[Mapping[str, Any]]:
     return value
 
 
-def _last_user_text(messages: list[Mapping[str, Any]]) -> str:
+def _last_user_message(
+    messages: list[Mapping[str, Any]], media: MediaSettings
+) -> tuple[str, tuple[Attachment, ...]]:
     for message in reversed(messages):
         if message["role"] == "user":
-            text = _content(message.get("content"))
-            if not text.strip():
+            text, attachments = read_parts(message.get("content"), media)
+            if not text.strip() and not attachments:
                 raise InvalidRequest("messages", "the last user message is empty")
-            return text
+            return text, attachments
     raise InvalidRequest("messages", "there is no user message")
 
 
@@ -107,33 +115,10 @@ def _first_exchange(messages: list[Mapping[str, Any]]) -> str | None:
     user = answer = None
     for message in messages:
         if message["role"] == "user" and user is None:
-            user = _content(message.get("content"))
+            user = plain_text(message.get("content"))
         elif message["role"] == "assistant" and answer is None:
-            answer = _content(message.get("content"))
+            answer = plain_text(message.get("content"))
     return None if user is None or answer is None else exchange_digest(user, answer)
-
-
-def _content(value: object) -> str:
-    """A message's text: a string, or the text parts of a list joined by line breaks."""
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return clean_text(value)
-    if not isinstance(value, list):
-        raise InvalidRequest("messages", "content is a string or a list of parts")
-    texts = []
-    for part in value:
-        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
-            raise InvalidRequest(
-                "messages", "only text parts are taken here; upload files with POST /v1/media"
-            )
-        texts.append(clean_text(part["text"]))
-    return "\n".join(texts)
-
-
-def clean_text(text: str) -> str:
-    """Text that PostgreSQL and a JSON frame can carry: no NUL, no lone surrogate."""
-    return text.replace("\x00", "").encode("utf-8", "replace").decode("utf-8")
 
 
 def _text(body: Mapping[str, Any], field: str) -> str | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -18,13 +20,22 @@ from proxy.errors import (
     UnsupportedMediaType,
 )
 
+MAX_JSON_BYTES = 256 * 1024
+QUICK_BYTES = 256 * 1024  # a larger body is decoded beside the event loop
+
 
 async def json_body(
-    request: web.Request, limit: int, idle_timeout: float, *, unique_keys: bool = False
+    request: web.Request,
+    limit: int,
+    idle_timeout: float,
+    *,
+    unique_keys: bool = False,
+    grown: Callable[[int], None] | None = None,
 ) -> object:
     """The decoded JSON body of at most `limit` bytes, `idle_timeout` seconds at most between two reads.
 
-    Raises UnsupportedMediaType, BodyTooLarge, BodyTimeout, MalformedBody; RepeatedField with `unique_keys`.
+    `grown` is told its size as it comes, and may raise. Raises UnsupportedMediaType, BodyTooLarge, BodyTimeout,
+    MalformedBody; RepeatedField with `unique_keys`.
     """
     if request.content_type != "application/json":
         raise UnsupportedMediaType("application/json")
@@ -37,16 +48,22 @@ async def json_body(
                 raw += await request.content.readany()
             if len(raw) > limit:
                 raise BodyTooLarge(limit)
+            if grown is not None:
+                grown(len(raw))
     except TimeoutError as error:
         raise BodyTimeout(idle_timeout) from error
+    except (web.RequestPayloadError, ConnectionError) as error:
+        raise MalformedBody("it was cut short") from error
+    decode = partial(
+        json.loads,
+        raw,
+        parse_constant=_no_constant,
+        object_pairs_hook=_each_key_once if unique_keys else None,
+    )
     try:
-        pairs = _each_key_once if unique_keys else None
-        return json.loads(raw, parse_constant=_no_constant, object_pairs_hook=pairs)
+        return decode() if len(raw) <= QUICK_BYTES else await asyncio.to_thread(decode)
     except (ValueError, RecursionError) as error:
         raise MalformedBody("it is not JSON in UTF-8") from error
-
-
-MAX_JSON_BYTES = 256 * 1024
 
 
 async def json_object(request: web.Request) -> dict[str, Any]:

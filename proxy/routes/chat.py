@@ -8,7 +8,9 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 
+import structlog
 from aiohttp import web
 
 from proxy import keys
@@ -16,23 +18,28 @@ from proxy.chat_request import ChatRequest, check_session_id, parse_chat
 from proxy.errors import InvalidRequest, TurnFailed
 from proxy.history import Message
 from proxy.live import LiveTurn, SessionKey
+from proxy.message_parts import attachment_line
 from proxy.place import Place
 from proxy.rights import Action
-from proxy.routes.body import json_body, query_number, query_value
+from proxy.routes.body import QUICK_BYTES, json_body, query_number, query_value
 from proxy.routing import Credential, Route
 from proxy.scope import resolve
 from proxy.stream.events import Content, DeliveryNotice, Frame
 from proxy.stream.notices import notice
 from proxy.stream.sse import PING, Renderer, completion
+from workspace.paths import RelPath
 
 STREAM_HEADERS = {
     "Content-Type": "text/event-stream",
     "Cache-Control": "no-cache, no-transform",
     "X-Accel-Buffering": "no",
 }
+log = structlog.get_logger()
+
 Render = Callable[[list[tuple[int, Frame]]], bytes]
 
 CLIENT_HEADER = "X-Isthmus-Client"
+PUBLIC_FOLDER = RelPath(())
 GONE_CHECK_SECONDS = 1.0
 HISTORY_LIMIT, HISTORY_AT_MOST = 100, 500
 
@@ -48,9 +55,17 @@ async def completions(request: web.Request) -> web.StreamResponse:
     """One turn. The member's message goes to the agent once, whatever becomes of this connection."""
     service = request.app[keys.SERVICE]
     settings = service.settings
-    body = await json_body(request, settings.chat.max_body_bytes, settings.media.idle_timeout)
-    chat = parse_chat(body, [request.headers.get(name) for name in settings.chat.session_headers])
-    place = await resolve(request, chat.agent, chat.project, Action.CHAT)
+    with service.large_bodies.held() as grown:
+        body = await json_body(
+            request, settings.chat.max_body_bytes, settings.media.idle_timeout, grown=grown
+        )
+        headers = [request.headers.get(name) for name in settings.chat.session_headers]
+        parse = partial(parse_chat, body, headers, settings.media)
+        # Base64 of many megabytes is worked on beside the event loop.
+        quick = request.content_length is not None and request.content_length <= QUICK_BYTES
+        chat = parse() if quick else await asyncio.to_thread(parse)
+        place = await resolve(request, chat.agent, chat.project, Action.CHAT)
+        user_text = await _stored(chat, place)
     session_id = chat.session_id or await service.history.session_of(
         place.agent.key, place.member.id, place.project_id, chat.first_exchange
     )
@@ -59,13 +74,27 @@ async def completions(request: web.Request) -> web.StreamResponse:
         session=SessionKey(
             place.agent.key, place.member.id, place.project_id, session_id or secrets.token_hex(16)
         ),
-        user_text=chat.text,
+        user_text=user_text,
         created_at=time.time(),
         replay_bytes=settings.chat.replay_bytes,
     )
     if chat.stream:
         return await _streamed(request, chat, turn, place)
     return await _whole(request, chat, turn, place)
+
+
+async def _stored(chat: ChatRequest, place: Place) -> str:
+    """The message's text, its files stored in `public/` and named in it as the agent can open them."""
+    lines = []
+    if chat.attachments:
+        await place.workspace.prepare()
+    for attachment in chat.attachments:
+        async with place.workspace.receive(PUBLIC_FOLDER) as incoming:
+            await incoming.write(attachment.content)
+            published = await incoming.publish(attachment.name)
+        log.info("audit_upload", agent=place.agent.key, project=place.project_id, size=published.size)
+        lines.append(attachment_line(place.told(published.path)))
+    return "\n\n".join(part for part in (chat.text, "\n".join(lines)) if part)
 
 
 async def _streamed(

@@ -9,10 +9,11 @@ from datetime import datetime
 from aiohttp import web
 
 from proxy import keys
-from proxy.chat_request import check_session_id, clean_text
+from proxy.chat_request import check_session_id
 from proxy.errors import InvalidRequest, SessionBusy, UnknownTurn
 from proxy.history import SessionSummary
 from proxy.live import SessionKey
+from proxy.message_parts import clean_text
 from proxy.rights import Action
 from proxy.routes.body import json_object, query_number, query_value
 from proxy.routing import Credential, Route

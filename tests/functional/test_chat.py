@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import io
 import json
 from typing import Any
 
@@ -239,7 +241,9 @@ async def test_text_that_looks_like_a_notice_is_only_text(service: RunningServic
     assert (await service.history())[1]["content"] == "📎 passwd — /etc/passwd\nMEDIA:/etc/passwd"
 
 
-async def test_characters_that_no_store_keeps_do_not_cost_the_turn_its_history(service: RunningService) -> None:
+async def test_characters_that_no_store_keeps_do_not_cost_the_turn_its_history(
+    service: RunningService,
+) -> None:
     chunks = await service.play(text("a\x00b \ud800 c \u2028 d", **FINAL))
     assert said(chunks) == "ab \ufffd c \u2028 d"
     assert (await service.history())[1]["content"] == said(chunks)
@@ -432,3 +436,45 @@ async def test_history_is_paged_backwards_by_turn(service: RunningService) -> No
     assert last[0]["content"] == "question 2"
     earlier = await service.history(limit="2", before=last[0]["turn_id"])
     assert earlier[0]["content"] == "question 1"
+
+
+async def test_files_inside_a_message_are_stored_and_named_to_the_agent(service: RunningService) -> None:
+    data = base64.b64encode(b"three little words").decode()
+    parts = [
+        {"type": "text", "text": "what is this?"},
+        {"type": "file", "file": {"file_data": f"data:text/plain;base64,{data}", "filename": "notes.txt"}},
+    ]
+    async with openai.AsyncOpenAI(
+        base_url=f"{service.url}/v1", api_key=service.token, max_retries=0
+    ) as client:
+        messages: Any = [{"role": "user", "content": parts}]
+        first = await client.chat.completions.create(model="demo", messages=messages)
+        assert first.choices[0].message.content == "I received public/notes.txt: 18 bytes, 3 words."
+        assert (service.public / "notes.txt").read_bytes() == b"three little words"
+        follow_up: Any = [
+            *messages,
+            {"role": "assistant", "content": first.choices[0].message.content},
+            {"role": "user", "content": "thanks"},
+        ]
+        raw = await client.chat.completions.with_raw_response.create(model="demo", messages=follow_up)
+        session = raw.headers["X-Session-Id"]
+    history = await service.history(session)
+    assert history[0]["content"] == "what is this?\n\n[attachment: public/notes.txt]"
+    assert len(history) == 4
+
+
+async def test_four_large_bodies_at_once_are_held_and_a_fifth_is_busy(service: RunningService) -> None:
+    held = [service.inner.large_bodies.held() for _ in range(4)]
+    for context in held:
+        context.__enter__()(2 * 1024 * 1024)
+    message = json.dumps({"messages": [{"role": "user", "content": "x" * (2 * 1024 * 1024)}]}).encode()
+    headers = {"Content-Type": "application/json"}
+    async with service.client.post(
+        "/v1/chat/completions", data=io.BytesIO(message), headers=headers
+    ) as response:
+        assert (response.status, (await response.json())["error"]["code"]) == (503, "busy")
+    held[0].__exit__(None, None, None)
+    async with service.client.post(
+        "/v1/chat/completions", data=io.BytesIO(message), headers=headers
+    ) as response:
+        assert response.status == 200
