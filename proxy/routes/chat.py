@@ -79,7 +79,8 @@ async def completions(request: web.Request) -> web.StreamResponse:
         replay_bytes=settings.chat.replay_bytes,
     )
     if chat.stream:
-        return await _streamed(request, chat, turn, place)
+        with service.streams.slot(place.member.id):
+            return await _streamed(request, chat, turn, place)
     return await _whole(request, chat, turn, place)
 
 

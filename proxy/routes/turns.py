@@ -50,8 +50,9 @@ async def stream(request: web.Request) -> web.StreamResponse:
         raise UnknownTurn
     render = renderer(request, turn, include_usage=False, event_ids=True)
     response = web.StreamResponse(headers={**STREAM_HEADERS, "X-Session-Id": turn.session.session_id})
-    await response.prepare(request)
-    await follow(request, response, turn, render, seq)
+    with service.streams.slot(member.id):
+        await response.prepare(request)
+        await follow(request, response, turn, render, seq)
     return response
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import ExitStack
 from typing import Any
 
 import aiohttp
@@ -227,3 +228,22 @@ async def test_a_conversation_with_a_running_turn_is_not_deleted(service: Runnin
         async with service.client.delete("/v1/sessions", params={"session_id": "s1"}) as refused:
             assert (refused.status, (await refused.json())["error"]["code"]) == (409, "turn_running")
         await response.read()
+
+
+async def test_a_member_has_so_many_streams_and_no_more(service: RunningService) -> None:
+    chunks = await service.turn("hello")
+    path = f"/v1/turns/{chunks[0]['id'].removeprefix('chatcmpl-')}/stream"
+    with ExitStack() as stack:
+        for _ in range(service.settings.server.max_streams_per_member):
+            stack.enter_context(service.inner.streams.slot(service.member))
+        for method, where, more in (
+            ("GET", path, {}),
+            ("POST", "/v1/chat/completions", {"json": body(SLOW)}),
+        ):
+            async with service.client.request(method, where, **more) as response:
+                assert (response.status, (await response.json())["error"]["code"]) == (
+                    429,
+                    "too_many_streams",
+                )
+    async with service.client.get(path) as response:
+        assert response.status == 200
