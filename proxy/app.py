@@ -10,7 +10,20 @@ from proxy import keys
 from proxy.lifecycle import running
 from proxy.limits import RateLimiter
 from proxy.middleware import door, with_error_body, with_request_id
-from proxy.routes import archive, changes, chat, health, media, page, projects, rag, sessions, sign_in, turns
+from proxy.routes import (
+    archive,
+    changes,
+    chat,
+    events,
+    health,
+    media,
+    page,
+    projects,
+    rag,
+    sessions,
+    sign_in,
+    turns,
+)
 from proxy.routing import register
 from proxy.settings import Settings
 
@@ -33,11 +46,13 @@ def build_app(settings: Settings) -> web.Application:
             *media.ROUTES,
             *changes.ROUTES,
             *archive.ROUTES,
+            *events.ROUTES,
             *projects.ROUTES,
             *rag.ROUTES,
         ],
     )
     app.on_response_prepare.append(_mark_started)
+    app.on_shutdown.append(events.end_streams)
     app.cleanup_ctx.append(partial(running, settings=settings))
     return app
 

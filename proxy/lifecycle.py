@@ -7,6 +7,7 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +20,21 @@ from proxy.archives import ArchiveSlots
 from proxy.capabilities import report
 from proxy.history import History
 from proxy.identity import Authenticator
+from proxy.large_bodies import LargeBodies
 from proxy.live import LiveTurns
 from proxy.projects import Projects
 from proxy.quota import Quota
 from proxy.relay import Relay
 from proxy.service import Service
 from proxy.settings import Settings
+from proxy.streams import StreamSlots
 from proxy.uploads import Uploads
 from rag.embedded import EmbeddedServer
 from rag.migrate import migrate
 from rag.pool import connection, open_pool, require_capable_server
 from rag.search import Searcher
 from workspace.confine import confinement
+from workspace.legacy import Migrated, Migrations
 from workspace.registry import Workspaces
 
 log = structlog.get_logger()
@@ -49,7 +53,7 @@ async def running(app: web.Application, settings: Settings) -> AsyncIterator[Non
         applied = await migrate(pool)
         log.info("store_ready", migrations_applied=len(applied))
         history = await stack.enter_async_context(History(pool, service=service))
-        workspaces = Workspaces()
+        workspaces = Workspaces(Migrations(directory / "locks", _log_migrated))
         stack.push_async_callback(workspaces.close)
         harnesses = await stack.enter_async_context(Harnesses(settings.chat.connect_timeout))
         chat = settings.chat
@@ -71,10 +75,12 @@ async def running(app: web.Application, settings: Settings) -> AsyncIterator[Non
             workspaces=workspaces,
             history=history,
             live=live,
+            large_bodies=LargeBodies(),
             relay=relay,
             uploads=uploads,
             quota=Quota(settings.media.quota_bytes),
             archives=ArchiveSlots(),
+            streams=StreamSlots(settings.server.max_streams_per_member),
             projects=Projects(pool),
             searcher=Searcher(pool),
             pool=pool,
@@ -82,6 +88,11 @@ async def running(app: web.Application, settings: Settings) -> AsyncIterator[Non
         lacking = await asyncio.to_thread(report, embedded=not settings.store.url)
         log.info("confinement", kind=confinement(), root=os.geteuid() == 0, missing_capabilities=lacking)
         yield
+
+
+def _log_migrated(migrated: Migrated) -> None:
+    say = log.warning if migrated.left else log.info
+    say("old_directory_migrated", **asdict(migrated))
 
 
 async def _store(stack: AsyncExitStack, settings: Settings, directory: Path) -> Mapping[str, Any] | str:

@@ -10,11 +10,13 @@ from proxy.agents import Agents
 from proxy.archives import ArchiveSlots
 from proxy.history import History
 from proxy.identity import Authenticator
+from proxy.large_bodies import LargeBodies
 from proxy.live import LiveTurns
 from proxy.projects import Projects
 from proxy.quota import Quota
 from proxy.relay import Relay
 from proxy.settings import Settings
+from proxy.streams import StreamSlots
 from proxy.uploads import Uploads
 from rag.search import Searcher
 from workspace.registry import Workspaces
@@ -30,10 +32,12 @@ class Service:
     workspaces: Workspaces
     history: History
     live: LiveTurns
+    large_bodies: LargeBodies
     relay: Relay
     uploads: Uploads
     quota: Quota
     archives: ArchiveSlots
+    streams: StreamSlots
     projects: Projects
     searcher: Searcher
     pool: Any

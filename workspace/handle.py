@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
 from workspace import changes, listing, reading, removal
 from workspace.archive import ArchiveStream, Contents, Encoder
@@ -23,6 +23,7 @@ from workspace.reading import Leased, Opened, OpenFile
 from workspace.settings import AgentTree
 from workspace.usage import Usage, usage
 from workspace.walk import Budget
+from workspace.watch import Subscription, Watches
 
 LEASE_SECONDS = 2.0
 _LEASE_RETRY_SECONDS = 0.05
@@ -41,6 +42,7 @@ class Workspace:
         tree: AgentTree,
         location: Location,
         threads: AgentThreads,
+        watches: Watches,
         migrations: Migrations | None = None,
         *,
         durable: bool = True,
@@ -49,6 +51,7 @@ class Workspace:
         legacy = LegacyDirectory(migrations, threads, tree.root, str(root)) if migrations else None
         self._directory = WorkspaceDirectory(tree, root, threads.rights, legacy)
         self._threads = threads
+        self._watches = watches
         self._durable = durable
 
     async def prepare(self) -> None:
@@ -105,6 +108,14 @@ class Workspace:
     async def snapshot(self) -> dict[str, FileState]:
         """What lies in ``public/attachments``: see ``listing.attachments_state``."""
         return await self._threads.run(listing.attachments_state, self._directory, Budget())
+
+    def watch(self) -> AbstractAsyncContextManager[Subscription]:
+        """What changes below the public directory while the block lasts; makes nothing.
+
+        Raises PublicIsNotAFolder, NotReadable, MountInside, and Busy when the service ends.
+        """
+        key = f"{self._directory.tree.root}/{self._directory.root}"
+        return self._watches.subscribe(key, self._directory, self._threads)
 
     async def remove(self) -> bool:
         """Take the whole workspace away: see ``removal.remove``. Raises NotPermitted."""

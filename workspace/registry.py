@@ -10,6 +10,7 @@ from workspace.legacy import Migrations
 from workspace.location import Location
 from workspace.offload import AgentThreads
 from workspace.settings import AgentTree
+from workspace.watch import Watches
 
 
 class Workspaces:
@@ -22,6 +23,7 @@ class Workspaces:
     def __init__(self, migrations: Migrations | None = None, *, durable: bool = True) -> None:
         self._migrations = migrations
         self._durable = durable
+        self._watches = Watches()
         self._threads: WeakValueDictionary[tuple[str, Location], AgentThreads] = WeakValueDictionary()
 
     def open(self, tree_key: str, tree: AgentTree, location: Location) -> Workspace:
@@ -29,8 +31,13 @@ class Workspaces:
         threads = self._threads.get((tree_key, location))
         if threads is None:
             threads = self._threads[(tree_key, location)] = AgentThreads(tree.uid, tree.gid)
-        return Workspace(tree, location, threads, self._migrations, durable=self._durable)
+        return Workspace(tree, location, threads, self._watches, self._migrations, durable=self._durable)
+
+    async def end_watches(self) -> None:
+        """End every subscription, and take no new ones."""
+        await self._watches.close()
 
     async def close(self) -> None:
         """Refuse further work, wait a while for what runs, end the threads."""
+        await self.end_watches()
         await asyncio.gather(*(threads.close() for threads in list(self._threads.values())))

@@ -147,6 +147,11 @@ async def download(workspace: Workspace) -> None:
     await (await workspace.open(RelPath(("a.txt",)))).close()
 
 
+async def watch(workspace: Workspace) -> None:
+    async with workspace.watch():
+        pass
+
+
 ACCESSES: dict[str, Callable[[Workspace], Awaitable[object]]] = {
     "list": lambda workspace: workspace.list(RelPath(), cursor=None, limit=1),
     "download": download,
@@ -157,6 +162,7 @@ ACCESSES: dict[str, Callable[[Workspace], Awaitable[object]]] = {
     "delete_file": lambda workspace: workspace.delete_file(RelPath(("b.txt",))),
     "move": lambda workspace: workspace.move(RelPath(("b.txt",)), RelPath(("c.txt",)), None),
     "usage": Workspace.usage,
+    "watch": watch,
 }
 
 
@@ -168,7 +174,7 @@ async def test_every_access_migrates_first(bare: Site, access: str) -> None:
     assert (bare.public / "a.txt").read_text() == "A"
 
 
-@pytest.mark.parametrize("access", ["list", "snapshot"])
+@pytest.mark.parametrize("access", ["list", "snapshot", "watch"])
 async def test_a_look_makes_nothing(bare: Site, access: str, locks: Path) -> None:
     await ACCESSES[access](bare.workspace)
     assert names_in(bare.directory) == []
