@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,28 @@ def test_a_refused_folder_says_why_and_leaves_what_was_attached(
     assert page.one("#folder-problem").text
     assert page.one("#folder-report").text == ""
     assert page.search("Lisbon") == ["src/app.py line 1"]
+
+
+@beside_the_loop
+def test_a_folder_on_its_way_shows_its_bytes_and_is_cancelled_without_a_trace(
+    page: Page, service: Any, folder: Path, tmp_path: Path
+) -> None:
+    page.enter(service.token)
+    page.create_project("Harbour")
+    page.attach_folder(folder)
+    large = tmp_path / "large"
+    large.mkdir()
+    (large / "novel.txt").write_text("a long story\n" * 40_000)
+    page.slow_down(100_000)
+    page.choose_folder(large)
+    page.wait(lambda: 0 < float(str(page.one("#folder-sent").get_property("value"))) < 1)
+    assert re.fullmatch(r"[\d.]+ k?B of 520\.\d kB sent", page.one("#folder-sent-words").text)
+
+    page.one("#folder-cancel").click()
+    page.wait(lambda: page.one("#folder-choose").is_enabled())
+    assert not page.one("#folder-progress").is_displayed()
+    assert page.one("#folder-problem").text == ""
+    assert page.search("Lisbon story") == ["src/app.py line 1"]
 
 
 @beside_the_loop

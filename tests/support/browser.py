@@ -97,6 +97,7 @@ class Page:
         self.driver.get("about:blank")
         self.driver.execute_cdp_cmd("Network.clearBrowserCookies", {})
         self.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        self.slow_down(-1)
         self.faults()
 
     def enter(self, token: str) -> None:
@@ -127,10 +128,14 @@ class Page:
         next(place for place in self.all("#projects .place") if place.text == name).click()
         self.wait(lambda: self.open_place() == name)
 
-    def attach_folder(self, folder: Path) -> None:
-        """Choose a directory of this disk and wait until it is indexed or refused."""
+    def choose_folder(self, folder: Path) -> None:
+        """Choose a directory of this disk to attach."""
         self.wait(lambda: self.one("#folder-status").text)
         self.one("#folder-choice").send_keys(str(folder))
+
+    def attach_folder(self, folder: Path) -> None:
+        """Choose a directory and wait until it is indexed or refused."""
+        self.choose_folder(folder)
         self.wait(lambda: self.one("#folder-report").text or self.one("#folder-problem").text)
         self.wait(lambda: self.one("#folder-choose").is_enabled())
 
@@ -207,6 +212,12 @@ class Page:
         """Give the page a viewport of exactly this size; a window does not become as small as a telephone."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+    def slow_down(self, rate: int) -> None:
+        """Let the page send at most so many bytes a second; -1 is as many as it can."""
+        conditions = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": rate}
+        self.driver.execute_cdp_cmd("Network.enable", {})
+        self.driver.execute_cdp_cmd("Network.emulateNetworkConditions", conditions)
 
     def overflow(self) -> int:
         """By how many pixels anything is wider than its place: the window or a part of the page."""
