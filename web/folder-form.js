@@ -16,7 +16,8 @@ function rankOf(segments, limits) {
   if (name === GITIGNORE) return RANK.rules;
   if (limits.ignored_names.includes(name)) return RANK.name;
   const extension = extensionOf(name);
-  const known = extension === null ? limits.extensionless.includes(name.toLowerCase()) : limits.extensions.includes(extension);
+  const plain = extension === null;
+  const known = plain ? limits.extensionless.includes(name.toLowerCase()) : limits.extensions.includes(extension);
   return known ? RANK.content : RANK.name;
 }
 
@@ -28,7 +29,8 @@ export function folderForm(files, limits) {
   const folderName = files[0].webkitRelativePath.split("/")[0];
   const parts = files.map((file) => {
     const rank = rankOf(file.webkitRelativePath.split("/").slice(1), limits);
-    return { path: file.webkitRelativePath, rank, content: rank === RANK.name ? new Blob() : file.slice(0, limits.max_document_bytes + 1) };
+    const content = rank === RANK.name ? new Blob() : file.slice(0, limits.max_document_bytes + 1);
+    return { path: file.webkitRelativePath, rank, content };
   });
   parts.sort((one, other) => one.rank - other.rank);
   const form = new FormData();

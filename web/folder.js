@@ -66,7 +66,8 @@ function groupsOf(files) {
   }
   return [...groups].map(([outcome, members]) => {
     const count = members.reduce((sum, file) => sum + file.files, 0);
-    const summary = el("summary", {}, outcome, " ", el("span", { className: "size", textContent: count.toLocaleString("en") }));
+    const number = el("span", { className: "size", textContent: count.toLocaleString("en") });
+    const summary = el("summary", {}, outcome, " ", number);
     const items = members.slice(0, PATHS_SHOWN).map(fileItem);
     const rest = members.length - items.length;
     if (rest > 0) items.push(el("li", { className: "note", textContent: `and ${counted(rest, "more path")}` }));
@@ -89,7 +90,8 @@ async function attach(files) {
     const limits = await requestJson("GET", projectAddress("rag", "limits"), { signal });
     const { form, folderName, bytes } = folderForm(files, limits);
     if (bytes > limits.max_body_bytes) {
-      tell($("folder-problem"), `${folderName} has ${sizeInWords(bytes)} to read; at most ${sizeInWords(limits.max_body_bytes)} can be sent.`);
+      const most = sizeInWords(limits.max_body_bytes);
+      tell($("folder-problem"), `${folderName} has ${sizeInWords(bytes)} to read; at most ${most} can be sent.`);
       return;
     }
     const report = await sendForm(address(), form, { signal, onProgress: showSent });
