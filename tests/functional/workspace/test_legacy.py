@@ -7,6 +7,7 @@ import errno
 import fcntl
 import os
 import random
+import signal
 import sys
 import threading
 import time
@@ -467,42 +468,67 @@ def assert_merged(site: Site, expected: Files) -> None:
     assert found == {name: text for name, (text, _) in expected.items()}
 
 
-CHILD = """
-import asyncio, sys
+SERVICE = """
+import asyncio, os, sys
 from pathlib import Path
 from workspace.legacy import Migrations
 from workspace.location import Location
 from workspace.registry import Workspaces
 from workspace.settings import AgentTree
 
-async def main(root, locks, member, uid, gid):
-    tree = AgentTree(Path(root), int(uid), int(gid), file_mode=0o640, dir_mode=0o750, min_free=0.0)
+root, locks, uid, gid = sys.argv[1:]
+tree = AgentTree(Path(root), int(uid), int(gid), file_mode=0o640, dir_mode=0o750, min_free=0.0)
+
+async def access(member):
     workspaces = Workspaces(Migrations(Path(locks), lambda _: None), durable=False)
-    workspace = workspaces.open("demo", tree, Location(member))
-    print("ready", flush=True)
-    sys.stdin.readline()
-    await workspace.snapshot()
+    await workspaces.open("demo", tree, Location(member)).snapshot()
     await workspaces.close()
 
-asyncio.run(main(*sys.argv[1:]))
+children = []
+for line in sys.stdin:
+    if member := line.strip():
+        children.append(os.fork())
+        if not children[-1]:
+            asyncio.run(access(member))
+            os._exit(0)
+        print(children[-1], flush=True)
+    else:
+        print(*(os.waitpid(child, 0)[1] for child in children), flush=True)
+        children.clear()
 """
 
 
-async def ready_child(tree: AgentTree, locks: Path, member: str) -> asyncio.subprocess.Process:
-    """Another process of the service, which gets an access when it reads a line."""
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", CHILD, str(tree.root), str(locks), member, str(AGENT_UID), str(AGENT_GID),
+class Services:
+    """Makes processes of the service that get one access each; they stay to be waited for until `ends`."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def access(self, member: str) -> int:
+        """The id of a process in which an access to this member's workspace has begun."""
+        return int(await self._ask(member))
+
+    async def ends(self) -> list[int]:
+        """How each process ended, once all have."""
+        return [int(status) for status in (await self._ask("")).split()]
+
+    async def _ask(self, line: str) -> bytes:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{line}\n".encode())
+        return await self._process.stdout.readline()
+
+
+@pytest.fixture
+async def services(tree: AgentTree, locks: Path) -> AsyncIterator[Services]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", SERVICE, str(tree.root), str(locks), str(AGENT_UID), str(AGENT_GID),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[3],
     )  # fmt: skip
-    assert child.stdout is not None
-    assert await child.stdout.readline() == b"ready\n"
-    return child
-
-
-async def begin(child: asyncio.subprocess.Process) -> None:
-    assert child.stdin is not None
-    child.stdin.write(b"\n")
-    await child.stdin.drain()
+    yield Services(process)
+    assert process.stdin is not None
+    process.stdin.close()
+    await process.wait()
 
 
 async def prepared(tree: AgentTree, workspaces: Workspaces, member: str) -> Site:
@@ -513,30 +539,30 @@ async def prepared(tree: AgentTree, workspaces: Workspaces, member: str) -> Site
 
 
 async def test_two_processes_at_once_merge_as_one_does(
-    tree: AgentTree, workspaces: Workspaces, locks: Path
+    tree: AgentTree, workspaces: Workspaces, services: Services
 ) -> None:
     site = await prepared(tree, workspaces, "ana")
     expected = legacy_files(site)
-    children = [await ready_child(tree, locks, "ana") for _ in range(2)]
-    await asyncio.gather(*(begin(child) for child in children))
-    assert [await child.wait() for child in children] == [0, 0]
+    for _ in range(2):
+        await services.access("ana")
+    assert await services.ends() == [0, 0]
     assert_merged(site, expected)
 
 
 @pytest.mark.stress
 async def test_a_kill_at_any_moment_loses_and_doubles_nothing(
-    tree: AgentTree, workspaces: Workspaces, locks: Path
+    tree: AgentTree, workspaces: Workspaces, services: Services
 ) -> None:
     killed_under_way = 0
     for number in range(KILLS):
         site = await prepared(tree, workspaces, f"ana-{number}")
         expected = legacy_files(site)
-        child = await ready_child(tree, locks, f"ana-{number}")
-        await begin(child)
-        await asyncio.sleep(random.uniform(0, 0.02))
-        child.kill()
-        await child.wait()
-        killed_under_way += (site.directory / "uploads").exists()
+        untouched = len(tree_of(site.directory / "uploads"))
+        process = await services.access(f"ana-{number}")
+        await asyncio.sleep(random.uniform(0, 0.04))
+        os.kill(process, signal.SIGKILL)
+        await services.ends()
+        killed_under_way += 0 < len(tree_of(site.directory / "uploads")) < untouched
         await site.workspace.snapshot()
         assert_merged(site, expected)
     assert killed_under_way, "no kill came in time"

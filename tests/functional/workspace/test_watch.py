@@ -260,10 +260,10 @@ async def test_an_overflow_is_a_gap_for_this_workspace_only(site: Site, workspac
     async with site.workspace.watch() as subscription, other.watch() as quiet:
 
         def flood() -> None:
-            for number in range(limit // 2):
-                (site.public / f"f{number % 300}").touch()
-                (site.public / f"f{number % 300}").unlink()
+            for number in range(limit // 2 + 1):  # two events each
+                os.rename(site.public / f"f{number % 2}", site.public / f"f{(number + 1) % 2}")
 
+        write(site.public / "f0")
         # In one go, so that the loop reads nothing meanwhile.
         do(flood)
         write(site.tree.root / "bo" / "workspace" / "public" / "delivery")
