@@ -296,7 +296,7 @@ TABLE: dict[type[Exception], Row] = {
     MisdirectedHost: Row(421, "misdirected_host", "This service does not answer to that host name (server.hosts)."),
     RateLimited: Row(429, "rate_limited", "More than {limit} of these a minute; try again in {retry_after} s."),
     TooManySignIns: Row(429, "rate_limited", "Too many failed sign-ins; try again in {retry_after} s."),
-    TooManyStreams: Row(429, "too_many_streams", "You have {limit} turns open or waiting; let one end."),
+    TooManyStreams: Row(429, "too_many_streams", "You have {limit} streams or turns open; let one end."),
     TooManyUploads: Row(429, "too_many_uploads", "You have {limit} uploads under way; let one end."),
     TooManyArchives: Row(429, "too_many_archives", "You have an archive under way; let it end."),
     NotAcknowledged: Row(502, "not_acknowledged", "The agent did not confirm that it stopped; it may still work."),
