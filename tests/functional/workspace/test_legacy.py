@@ -11,7 +11,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,17 +27,20 @@ from tests.functional.workspace.conftest import (
     names_in,
     needs_root,
 )
-from workspace import confine
+from workspace import confine, merging
+from workspace.confine import closing
 from workspace.errors import WorkspaceError
 from workspace.handle import Workspace
 from workspace.legacy import ATTEMPT_SECONDS, PIECE_ENTRIES, PIECE_SECONDS, Migrated, Migrations
 from workspace.location import Location
-from workspace.paths import RelPath
+from workspace.paths import MAX_SEGMENTS, RelPath
 from workspace.registry import Workspaces
 from workspace.renaming import keep_newer
+from workspace.rights import Rights
 from workspace.settings import AgentTree
 
 KILLS = 200 if os.environ.get("ISTHMUS_TEST_SIZE") == "full" else 20
+RACES = 20_000 if os.environ.get("ISTHMUS_TEST_SIZE") == "full" else 300
 DAY = 86_400
 WAIT_SECONDS = 20
 
@@ -356,7 +361,12 @@ async def test_deep_folders_are_merged_with_few_descriptors(site: Site) -> None:
     await look(site)
     assert not (site.directory / "uploads").exists()
     # Beyond the depth that a member's path can have nothing is merged any more, and nothing is lost.
-    assert sorted(text for text in tree_of(site.public).values() if text) == ["public", "uploads"]
+    merged = "/".join("d" * (MAX_SEGMENTS - 1))
+    found = {path: text for path, text in tree_of(site.public).items() if text}
+    assert sorted(found.values()) == ["public", "uploads"]
+    assert [path.startswith(f"{merged}/d-uploads/") for path, text in found.items() if text == "uploads"] == [
+        True
+    ]
 
 
 async def test_one_access_moves_a_bounded_number_and_the_rest_follows_by_itself(
@@ -413,37 +423,106 @@ async def test_two_accesses_at_once_both_see_everything(bare: Site) -> None:
     assert [len(page) for page in pages] == [300, 300]
 
 
-def test_a_file_that_is_published_while_an_older_one_comes_in_is_never_lost(tmp_path: Path) -> None:
-    source, target, ended = tmp_path / "uploads", tmp_path / "public", threading.Event()
-    source.mkdir(), target.mkdir()
-    folders = [os.open(folder, os.O_RDONLY) for folder in (source, target)]
-    published = 0
+def test_a_file_that_is_published_in_the_moment_of_the_exchange_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_one(tmp_path / "uploads" / "a", ("uploads", 2))
+    put_one(tmp_path / "public" / "a", ("public", 1))
+    put_one(tmp_path / "draft", ("published", 3))
+    exchange = confine.rename_exchange
 
-    def publish() -> None:
-        nonlocal published
+    def publish_first(*arguments: Any) -> None:
+        if (tmp_path / "draft").exists():
+            os.rename(tmp_path / "draft", tmp_path / "public" / "a")
+        exchange(*arguments)
+
+    monkeypatch.setattr(confine, "rename_exchange", publish_first)
+    with (
+        closing(os.open(tmp_path / "uploads", os.O_RDONLY)) as source,
+        closing(os.open(tmp_path / "public", os.O_RDONLY)) as target,
+    ):
+        keep_newer(source, target, "a")
+    assert tree_of(tmp_path) == {"public": None, "public/a": "published", "uploads": None}
+
+
+@pytest.mark.parametrize("swapped", ["public", "uploads"])
+async def test_a_folder_that_is_a_link_when_its_turn_comes_is_left(
+    site: Site, swapped: str, told: list[Migrated], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = site.tree.root / "outside"
+    for top in (outside, site.public, site.directory / "uploads"):
+        put_one(top / "sub" / top.name, top.name)
+        for folder in (top, top / "sub"):
+            os.chown(folder, AGENT_UID, AGENT_GID)
+    before = tree_of(outside)
+    folder = site.directory / swapped / "sub"
+
+    def swap_and_open(parent: int, names: tuple[str, ...], flags: int) -> int:
+        if names and not folder.is_symlink():
+            os.rename(folder, site.directory / "away")
+            folder.symlink_to(outside / "sub")
+        return confine.open_at(parent, names, flags)
+
+    monkeypatch.setattr(merging, "open_at", swap_and_open)
+    await site.workspace.snapshot()
+    assert tree_of(outside) == before
+    ((path, why),) = told[0].left
+    assert (path, why in {"ELOOP", "ENOTDIR"}) == ("sub", True)
+
+
+@contextmanager
+def rebuilding(site: Site, outside: Path) -> Iterator[None]:
+    """An agent that makes `uploads` again and again and swaps folders in it, and it, for links to its twin outside."""
+    ended = threading.Event()
+    uploads = site.directory / "uploads"
+    victims = [(uploads, outside), (uploads / "sub", outside / "sub"), (site.public / "sub", outside / "sub")]
+
+    def work() -> None:
+        Rights(AGENT_UID, AGENT_GID).take()
         while not ended.is_set():
-            draft = tmp_path / "draft"
-            draft.write_text(str(published + 1))
-            os.utime(draft, (10_000 + published, 10_000 + published))
-            os.rename(draft, target / "a")
-            published += 1
+            for name in ("sub/a", "sub/b", "b"):
+                with suppress(OSError):
+                    (uploads / name).parent.mkdir(parents=True, exist_ok=True)
+                    (uploads / name).write_text("inside")
+            for inside, target in victims:
+                away = inside.with_name(inside.name + ".away")
+                for step in (
+                    partial(os.rename, inside, away),
+                    partial(os.symlink, target, inside),
+                    inside.unlink,
+                    partial(os.rename, away, inside),
+                ):
+                    with suppress(OSError):
+                        step()
 
-    (target / "a").write_text("0")
-    os.utime(target / "a", (0, 0))
-    publisher = threading.Thread(target=publish)
-    publisher.start()
-    for number in range(2000):
-        (source / "a").write_text("uploads")
-        # Now older, now newer than what was published so far.
-        os.utime(source / "a", (10_000 + published - number % 3,) * 2)
-        keep_newer(*folders, "a")
-        assert not (source / "a").exists()
-    ended.set()
-    publisher.join()
-    for folder in folders:
-        os.close(folder)
-    assert (target / "a").read_text() in {str(published), "uploads"}
-    assert (target / "a").stat().st_mtime >= 10_000 + published - 1
+    agent = threading.Thread(target=work)
+    agent.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        agent.join()
+
+
+@pytest.mark.stress
+async def test_no_swap_of_a_folder_for_a_link_leads_a_migration_outside(
+    site: Site, clock: Clock, told: list[Migrated]
+) -> None:
+    outside = site.tree.root / "outside"
+    put_one(outside / "sub" / "a", "outside")
+    put_one(outside / "a", "outside")
+    for path in (outside, *outside.rglob("*")):
+        os.chown(path, AGENT_UID, AGENT_GID)  # only the confinement keeps the service out, not the rights
+    before = tree_of(outside)
+    with rebuilding(site, outside):
+        for _ in range(RACES):
+            clock.ahead += ATTEMPT_SECONDS + 1
+            with suppress(WorkspaceError):
+                await site.workspace.snapshot()
+    inside = {path: text for path, text in tree_of(outside).items() if text != "inside"}
+    assert inside == before
+    assert "outside" not in tree_of(site.directory).values()
+    assert sum(one.moved for one in told) > RACES / 10
 
 
 def legacy_files(site: Site) -> Files:
@@ -553,16 +632,23 @@ async def test_two_processes_at_once_merge_as_one_does(
 async def test_a_kill_at_any_moment_loses_and_doubles_nothing(
     tree: AgentTree, workspaces: Workspaces, services: Services
 ) -> None:
+    site = await prepared(tree, workspaces, "bo")
+    legacy_files(site)
+    await services.access("bo")
+    began = time.monotonic()
+    await services.ends()
+    whole = time.monotonic() - began
     killed_under_way = 0
     for number in range(KILLS):
         site = await prepared(tree, workspaces, f"ana-{number}")
         expected = legacy_files(site)
-        untouched = len(tree_of(site.directory / "uploads"))
+        untouched = tree_of(site.directory / "uploads")
         process = await services.access(f"ana-{number}")
-        await asyncio.sleep(random.uniform(0, 0.04))
+        await asyncio.sleep(whole * random.uniform(0.3, 1))  # its first part is the start of the loop
         os.kill(process, signal.SIGKILL)
         await services.ends()
-        killed_under_way += 0 < len(tree_of(site.directory / "uploads")) < untouched
+        if (site.directory / "uploads").exists():
+            killed_under_way += tree_of(site.directory / "uploads") != untouched
         await site.workspace.snapshot()
         assert_merged(site, expected)
     assert killed_under_way, "no kill came in time"
