@@ -16,6 +16,7 @@ from proxy.server import CannotServe, check_servable, serve
 from proxy.settings import Settings, SettingsError, load_settings
 from rag.embedded import psql_command
 from rag.errors import RagError
+from workspace import landlock
 from workspace.confine import confinement
 from workspace.errors import WorkspaceError
 
@@ -74,7 +75,7 @@ def _report(settings: Settings) -> list[str]:
     lines = [
         f"data directory  {settings.store.directory}",
         f"store           {store}",
-        f"confinement     {confinement()}",
+        f"confinement     {confinement()}, {'with' if landlock.is_available() else 'without'} Landlock",
         f"members         {len({token.member for token in settings.auth.tokens})} by token"
         + (", trusted header" if settings.auth.trusted_header.header else ""),
     ]

@@ -33,6 +33,7 @@ from rag.embedded import EmbeddedServer
 from rag.migrate import migrate
 from rag.pool import connection, open_pool, require_capable_server
 from rag.search import Searcher
+from workspace import landlock
 from workspace.confine import confinement
 from workspace.legacy import Migrated, Migrations
 from workspace.registry import Workspaces
@@ -86,7 +87,13 @@ async def running(app: web.Application, settings: Settings) -> AsyncIterator[Non
             pool=pool,
         )
         lacking = await asyncio.to_thread(report, embedded=not settings.store.url)
-        log.info("confinement", kind=confinement(), root=os.geteuid() == 0, missing_capabilities=lacking)
+        log.info(
+            "confinement",
+            kind=confinement(),
+            landlock=landlock.is_available(),
+            root=os.geteuid() == 0,
+            missing_capabilities=lacking,
+        )
         yield
 
 

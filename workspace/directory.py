@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 
-from workspace import confine
+from workspace import confine, landlock
 from workspace.confine import FOLDER, closing, facts, open_at
 from workspace.errors import (
     IsAFile,
@@ -42,7 +42,7 @@ class WorkspaceDirectory:
     legacy: LegacyDirectory | None = None
 
     def open(self) -> int:
-        """The workspace, as a name only. Raises NoSuchFolder.
+        """The workspace, as a name only. Raises NoSuchFolder, Replaced on a thread that is confined to another one.
 
         The way down to it is opened with the service's rights: it is the operator's and the service's own, the
         agent sees it through a mount and may not reach it here. All below is opened with the agent's.
@@ -52,7 +52,31 @@ class WorkspaceDirectory:
             _folder_facts(PUBLIC, NotPermitted),
             closing(confine.open_tree(self.tree.root)) as tree,
         ):
-            return open_at(tree, self.root.segments, os.O_PATH | os.O_DIRECTORY, one_mount=False)
+            workspace = open_at(tree, self.root.segments, os.O_PATH | os.O_DIRECTORY, one_mount=False)
+        try:
+            landlock.require_workspace(workspace)
+        except BaseException:
+            os.close(workspace)
+            raise
+        return workspace
+
+    def confine_thread(self, open_locks: Callable[[], int] | None = None) -> None:
+        """Leave this thread nothing but the workspace, for good, if the kernel can and the workspace is there.
+
+        ``open_locks`` opens a directory of the service's own in which it still makes and locks files.
+        """
+        if landlock.is_confined() or not landlock.is_available():
+            return
+        try:
+            workspace = self.open()
+        except WorkspaceError:
+            return  # what keeps the job from its workspace is the job's to tell
+        with closing(workspace), ExitStack() as stack:
+            locks = None
+            if open_locks:
+                with self.rights.service(), suppress(OSError):  # without it there are no locks
+                    locks = stack.enter_context(closing(open_locks()))
+            landlock.confine_this_thread(workspace, locks)
 
     def open_public(self) -> int:
         """The public directory. Raises NoSuchFolder, PublicIsNotAFolder, NotReadable, MountInside."""
@@ -79,18 +103,19 @@ class WorkspaceDirectory:
                 folder = self._open_or_make(parent, name, shown)
         return folder
 
-    def make(self) -> None:
-        """Make whatever is missing of the workspace, its public directory and the deliveries' directory in it.
+    def make_public(self) -> None:
+        """Make what is missing of the public directory and the deliveries' directory in it.
 
-        Raises NoSuchFolder when the tree itself is missing, NotPermitted, NoSpace, ReadOnly, PublicIsNotAFolder,
-        IsAFile when ``attachments`` is no folder.
+        Raises NoSuchFolder without a workspace, NotPermitted, also if it is still the service's own, NoSpace,
+        ReadOnly, PublicIsNotAFolder, IsAFile when ``attachments`` is no folder.
         """
-        self._make_workspace()
-        with (
-            closing(self._open_migrated()) as workspace,
-            closing(self._open_or_make(workspace, PUBLIC, PUBLIC, lambda _: PublicIsNotAFolder())) as public,
-        ):
-            os.close(self._open_or_make(public, ATTACHMENTS, display(RelPath((ATTACHMENTS,)))))
+        with closing(self._open_migrated()) as workspace:
+            if self._is_not_given_yet(workspace):
+                raise NotPermitted(PUBLIC)
+            with closing(
+                self._open_or_make(workspace, PUBLIC, PUBLIC, lambda _: PublicIsNotAFolder())
+            ) as public:
+                os.close(self._open_or_make(public, ATTACHMENTS, display(RelPath((ATTACHMENTS,)))))
 
     def _open_migrated(self) -> int:
         workspace = self.open()
@@ -102,7 +127,11 @@ class WorkspaceDirectory:
                 raise
         return workspace
 
-    def _make_workspace(self) -> None:
+    def make_workspace(self) -> None:
+        """Make the workspace and the member's folder that it lies in. Not for a confined thread.
+
+        Raises NoSuchFolder when the tree itself is missing, NotPermitted, NoSpace, ReadOnly.
+        """
         member_name, name = self.root.segments
         with self.rights.service(), _folder_facts(PUBLIC, NotPermitted):
             with closing(confine.open_tree(self.tree.root)) as tree:
@@ -131,11 +160,14 @@ class WorkspaceDirectory:
         """Also one that an earlier run made and did not live to give away."""
         _mkdir(member, name, self.tree.dir_mode)
         with closing(open_at(member, (name,), os.O_PATH | os.O_DIRECTORY, one_mount=False)) as workspace:
-            owner = os.fstat(workspace).st_uid
-        if owner == os.geteuid() and owner != self.tree.uid:
+            is_ours = self._is_not_given_yet(workspace)
+        if is_ours:
             # The mode first: the service may have no right to change it once the folder is the agent's.
             os.chmod(name, self.tree.dir_mode, dir_fd=member)
             os.chown(name, self.tree.uid, self.tree.gid, dir_fd=member, follow_symlinks=False)
+
+    def _is_not_given_yet(self, workspace: int) -> bool:
+        return os.fstat(workspace).st_uid == os.geteuid() != self.tree.uid
 
     def _open_or_make(
         self, parent: int, name: str, shown: str, in_the_way: Callable[[str], WorkspaceError] = IsAFile

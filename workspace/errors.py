@@ -139,6 +139,11 @@ class Busy(WorkspaceError):
 
 
 @dataclass(eq=False)
+class Replaced(Busy):
+    """The workspace is not the one that the thread was confined to; a fresh thread may work on it."""
+
+
+@dataclass(eq=False)
 class ReadOnly(WorkspaceError):
     """The workspace lies on a file system that is mounted read-only or fails to write."""
 

@@ -12,7 +12,7 @@ from workspace import changes, listing, reading, removal
 from workspace.archive import ArchiveStream, Contents, Encoder
 from workspace.changes import Emptied, ExtensionLists
 from workspace.directory import WorkspaceDirectory
-from workspace.errors import Busy
+from workspace.errors import Busy, NoSuchFolder, NotPermitted
 from workspace.legacy import LegacyDirectory, Migrations
 from workspace.listing import FileState, Listing
 from workspace.location import Location, project_root
@@ -60,7 +60,11 @@ class Workspace:
         Raises NoSuchFolder when the agent's tree is missing, NotPermitted, NoSpace, ReadOnly, PublicIsNotAFolder,
         IsAFile when ``attachments`` is a file or a link.
         """
-        await self._threads.run(self._directory.make)
+        try:
+            await self._threads.run(self._directory.make_public)
+        except (NoSuchFolder, NotPermitted):
+            await self._threads.run_beside(self._directory.make_workspace)
+            await self._threads.run(self._directory.make_public)
 
     @asynccontextmanager
     async def receive(self, folder: RelPath, *, make_folder: bool = False) -> AsyncIterator[Incoming]:
@@ -119,13 +123,14 @@ class Workspace:
 
     async def remove(self) -> bool:
         """Take the whole workspace away: see ``removal.remove``. Raises NotPermitted."""
-        return await self._threads.run(removal.remove, self._directory)
+        return await self._threads.run_beside(removal.remove, self._directory)
 
     async def make_folder(self, path: RelPath) -> None:
         """Make a folder with its parents, and whatever is missing of the workspace; one that is there is left.
 
         Raises as ``prepare``, InvalidName for a missing segment that is not clean, IsAFile, MountInside.
         """
+        await self.prepare()
         await self._threads.run(self._make_folder, path)
 
     async def delete_file(self, path: RelPath) -> None:
@@ -163,7 +168,6 @@ class Workspace:
             await lane.close()
 
     def _make_folder(self, path: RelPath) -> None:
-        self._directory.make()
         os.close(self._directory.make_folder(path))
 
     def _delete_folder(self, path: RelPath) -> Emptied:

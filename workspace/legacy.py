@@ -78,6 +78,12 @@ class Migrations:
         self._memories: OrderedDict[str, _Memory] = OrderedDict()
         self._lock = threading.Lock()
 
+    def open_locks(self) -> int:
+        """The directory of the lock files, as a name only; needs the service's rights. Raises OSError."""
+        with suppress(FileExistsError):
+            os.mkdir(self.locks, 0o700)
+        return os.open(self.locks, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
     def memory(self, key: str) -> _Memory:
         """That of a workspace; those asked for longest ago are forgotten."""
         with self._lock:
@@ -165,13 +171,10 @@ class LegacyDirectory:
         The lock files lie in a directory of the service's own and are never removed: a removed one would lock nobody
         out. Raises OSError.
         """
-        locks = self.migrations.locks
-        with self.threads.rights.service():
-            with suppress(FileExistsError):
-                os.mkdir(locks, 0o700)
+        with self.threads.rights.service(), closing(self.migrations.open_locks()) as locks:
             name = hashlib.sha256(self._key.encode(errors="surrogateescape")).hexdigest()[:32]
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            lock = os.open(locks / f"{name}.lock", flags, 0o600)
+            lock = os.open(f"{name}.lock", flags, 0o600, dir_fd=locks)
         with closing(lock):
             yield _flock(lock, self.migrations.clock)
 

@@ -3,6 +3,9 @@
 Blocking calls on an agent's disk may hang for good. They have threads and a bounded queue per workspace, never the
 loop's default executor, so that one workspace on a hung disk stops no other; idle threads end by themselves, so
 that a thousand members are not a thousand threads. A job starts no subprocess: ``execve`` gives up the rights.
+
+A thread may be confined besides, to the one workspace, for as long as it lives. When the workspace is replaced the
+present crew of threads retires, and fresh ones serve the new one.
 """
 
 from __future__ import annotations
@@ -12,9 +15,10 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
-from workspace.errors import Busy
+from workspace.errors import Busy, Replaced
 from workspace.rights import Rights
 
 P = ParamSpec("P")
@@ -26,31 +30,50 @@ CLOSE_SECONDS = 5.0
 _Job = tuple["Future[Any]", Callable[[], Any]]
 
 
+class _AgentThread(threading.Thread):
+    """A thread that has, or had, an agent's rights; what it starts would have them too."""
+
+
+@dataclass(slots=True, eq=False)
+class _Crew:
+    """How many threads take jobs for now, and how many of them wait for one."""
+
+    size: int = 0
+    idle: int = 0
+
+
 class AgentThreads(Executor):
     """An executor whose jobs have the agent's rights; at most ``workers`` run and ``waiting`` wait.
 
-    A job fails with AgentRightsUnavailable, untouched, where its thread cannot take these rights.
+    ``confine`` is called before each job, with these rights, and confines the thread if it is not yet. A job fails
+    with AgentRightsUnavailable, untouched, where its thread cannot take the rights or cannot be confined.
     """
 
     def __init__(
-        self, uid: int, gid: int, workers: int = 2, waiting: int = 16, *, idle: float = IDLE_SECONDS
+        self,
+        rights: Rights,
+        confine: Callable[[], None] = lambda: None,
+        *,
+        workers: int = 2,
+        waiting: int = 16,
+        idle: float = IDLE_SECONDS,
     ) -> None:
-        self.rights = Rights(uid, gid)
+        self.rights = rights
+        self._confine = confine
         self._workers = workers
         self._limit = workers + waiting
         self._idle_seconds = idle
         self._changed = threading.Condition()
         self._queue: deque[_Job] = deque()
         self._threads: set[threading.Thread] = set()
-        self._idle = 0
+        self._crew = _Crew()
         self._pending = 0
         self._closing = False
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Queue a job. Raises Busy when too many wait."""
         with self._changed:
-            if self._closing or self._pending >= self._limit:
-                raise Busy()
+            self._require_room()
             return self._put(lambda: fn(*args, **kwargs))
 
     def submit_always(self, fn: Callable[[], T]) -> Future[T]:
@@ -59,19 +82,33 @@ class AgentThreads(Executor):
             return self._put(fn)
 
     async def run(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The job's result. Raises what the job raises, and Busy."""
-        return await asyncio.wrap_future(self.submit(fn, *args, **kwargs))
+        """The job's result. Raises what the job raises, and Busy.
+
+        A job that finds the workspace replaced runs once more, on a fresh thread: opening it comes first in a job.
+        """
+        try:
+            return await asyncio.wrap_future(self.submit(fn, *args, **kwargs))
+        except Replaced:
+            self._retire_crew()
+            return await asyncio.wrap_future(self.submit(fn, *args, **kwargs))
+
+    async def run_beside(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """As ``run``, on a thread of its own that is not confined: for work beside the workspace, not in it."""
+        with self._changed:
+            self._require_room()
+            future: Future[T] = self._expect()
+            self._start(self._work_beside, (future, lambda: fn(*args, **kwargs)))
+        return await asyncio.wrap_future(future)
 
     async def run_opening(
         self, fn: Callable[P, T], close: Callable[[T], None], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """As ``run``, for a job that opens something: ``close`` gets it if the caller is cancelled meanwhile."""
-        future = self.submit(fn, *args, **kwargs)
         try:
-            return await asyncio.wrap_future(future)
-        except asyncio.CancelledError:
-            future.add_done_callback(lambda done: _close_result(done, close))
-            raise
+            return await _opened(self.submit(fn, *args, **kwargs), close)
+        except Replaced:
+            self._retire_crew()
+            return await _opened(self.submit(fn, *args, **kwargs), close)
 
     async def close(self) -> None:
         """Take no more jobs, wait a while for those that run, end the threads that can be ended."""
@@ -88,38 +125,74 @@ class AgentThreads(Executor):
         except TimeoutError:
             return  # a disk hangs; the threads are daemons and do not hold the process
 
-    def _put(self, call: Callable[[], T]) -> Future[T]:
-        future: Future[T] = Future()
-        future.add_done_callback(self._done)  # the first callback: the place is free before the caller knows
-        self._queue.append((future, call))
-        self._pending += 1
-        if len(self._queue) > self._idle and len(self._threads) < self._workers:
-            thread = threading.Thread(target=self._work, name=f"agent-{self.rights.uid}", daemon=True)
-            self._threads.add(thread)
-            thread.start()
-        else:
-            self._changed.notify()
-        return future
+    def _require_room(self) -> None:
+        if self._closing or self._pending >= self._limit:
+            raise Busy()
 
-    def _work(self) -> None:
-        while (job := self._take_job()) is not None:
-            _perform(*job, self.rights)
-            del job  # its result is the caller's, not kept alive by a thread that waits
+    def _expect(self) -> Future[Any]:
+        """The future of one more job."""
+        future: Future[Any] = Future()
+        future.add_done_callback(self._done)  # the first callback: the place is free before the caller knows
+        self._pending += 1
+        return future
 
     def _done(self, _: Future[Any]) -> None:
         with self._changed:
             self._pending -= 1
 
-    def _take_job(self) -> _Job | None:
+    def _put(self, call: Callable[[], T]) -> Future[T]:
+        future: Future[T] = self._expect()
+        self._queue.append((future, call))
+        self._call_a_thread()
+        return future
+
+    def _call_a_thread(self) -> None:
+        crew = self._crew
+        # A thread of an agent starts none, since its confinement would be theirs too: it takes the job itself, later.
+        may_start = not isinstance(threading.current_thread(), _AgentThread)
+        if may_start and len(self._queue) > crew.idle and crew.size < self._workers:
+            crew.size += 1
+            self._start(self._work, crew)
+        else:
+            self._changed.notify()
+
+    def _start(self, work: Callable[..., None], argument: object) -> None:
+        thread = _AgentThread(target=work, args=(argument,), name=f"agent-{self.rights.uid}", daemon=True)
+        self._threads.add(thread)
+        thread.start()
+
+    def _work(self, crew: _Crew) -> None:
+        while (job := self._take_job(crew)) is not None:
+            _perform(*job, self.rights.take, self._confine)
+            del job  # its result is the caller's, not kept alive by a thread that waits
+
+    def _work_beside(self, job: _Job) -> None:
+        _perform(*job, self.rights.take)
+        with self._changed:
+            self._threads.discard(threading.current_thread())
+
+    def _take_job(self, crew: _Crew) -> _Job | None:
         """The next job; None ends the thread, decided under the lock so that no job is left behind."""
         with self._changed:
-            self._idle += 1
-            self._changed.wait_for(lambda: self._queue or self._closing, self._idle_seconds)
-            self._idle -= 1
-            if self._queue:
+            crew.idle += 1
+            self._changed.wait_for(
+                lambda: self._queue or self._closing or crew is not self._crew, self._idle_seconds
+            )
+            crew.idle -= 1
+            is_relieved = crew is not self._crew and self._crew.size > 0
+            if self._queue and not is_relieved:
                 return self._queue.popleft()
+            crew.size -= 1
             self._threads.discard(threading.current_thread())
             return None
+
+    def _retire_crew(self) -> None:
+        """Have the present threads end after the jobs that they run: they are confined to what is gone."""
+        with self._changed:
+            self._crew = _Crew()
+            if self._queue:
+                self._call_a_thread()
+            self._changed.notify_all()
 
 
 class Lane(Executor):
@@ -160,16 +233,25 @@ class Lane(Executor):
             self._close()
 
 
-def _perform(future: Future[Any], call: Callable[[], Any], rights: Rights) -> None:
+def _perform(future: Future[Any], call: Callable[[], Any], *before: Callable[[], None]) -> None:
     if not future.set_running_or_notify_cancel():
         return
     try:
-        rights.take()
+        for prepare in before:
+            prepare()
         result = call()
     except BaseException as error:  # whatever it is, it is the caller's
         future.set_exception(error)
     else:
         future.set_result(result)
+
+
+async def _opened(future: Future[T], close: Callable[[T], None]) -> T:
+    try:
+        return await asyncio.wrap_future(future)
+    except asyncio.CancelledError:
+        future.add_done_callback(lambda done: _close_result(done, close))
+        raise
 
 
 def _close_result(future: Future[T], close: Callable[[T], None]) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from weakref import WeakValueDictionary
 
+from workspace.directory import WorkspaceDirectory
 from workspace.handle import Workspace
 from workspace.legacy import Migrations
-from workspace.location import Location
+from workspace.location import Location, project_root
 from workspace.offload import AgentThreads
+from workspace.rights import Rights
 from workspace.settings import AgentTree
 from workspace.watch import Watches
 
@@ -30,8 +33,14 @@ class Workspaces:
         """The handle of a workspace that may not exist yet; does no I/O. ``tree_key`` is the agent's key."""
         threads = self._threads.get((tree_key, location))
         if threads is None:
-            threads = self._threads[(tree_key, location)] = AgentThreads(tree.uid, tree.gid)
+            threads = self._threads[(tree_key, location)] = self._new_threads(tree, location)
         return Workspace(tree, location, threads, self._watches, self._migrations, durable=self._durable)
+
+    def _new_threads(self, tree: AgentTree, location: Location) -> AgentThreads:
+        rights = Rights(tree.uid, tree.gid)
+        directory = WorkspaceDirectory(tree, project_root(location), rights)
+        open_locks = self._migrations.open_locks if self._migrations else None
+        return AgentThreads(rights, partial(directory.confine_thread, open_locks))
 
     async def end_watches(self) -> None:
         """End every subscription, and take no new ones."""

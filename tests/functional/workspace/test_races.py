@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import random
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -14,14 +15,22 @@ import pytest
 
 from proxy.archives import zip_of
 from tests.functional.workspace.conftest import AGENT_GID, AGENT_UID, Site
+from workspace import landlock
 from workspace.errors import WorkspaceError
 from workspace.paths import RelPath
 from workspace.rights import Rights
 
 ROUNDS = 100_000 if os.environ.get("ISTHMUS_TEST_SIZE") == "full" else 1_000
 SECRET = b"secret"
+WHOLE_SECONDS = 0.004
 FOLDER = RelPath(("attachments",))
 FILE = RelPath(("attachments", "a.txt"))
+
+
+@pytest.fixture(autouse=True)
+def _without_landlock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first wall must hold alone: behind the second nobody would see its holes."""
+    monkeypatch.setattr(landlock, "is_available", lambda: False)
 
 
 @contextmanager
@@ -51,6 +60,9 @@ def swapping(site: Site, outside: Path) -> Iterator[list[int]]:
                 with suppress(OSError):
                     os.rename(away, inside)
                 swaps[0] += 1
+            # Now and then the tree is whole for as long as an operation takes: both of its ends must be met.
+            if swaps[0] % 4 == 0:
+                ended.wait(random.random() * WHOLE_SECONDS)
 
     agent = threading.Thread(target=work)
     agent.start()
