@@ -101,8 +101,9 @@ def _fields(stat: str) -> list[int]:
     return [int(word) if word.lstrip("-").isdigit() else 0 for word in stat.rpartition(")")[2].split()]
 
 
-def rss_mib(pid: int) -> float:
-    return _kib(Path(f"/proc/{pid}/status"), "VmRSS") / 1024
+def rss_mib(pid: int, *, peak: bool = False) -> float:
+    """Now, or the most since the program began (or since 5 was written to /proc/PID/clear_refs)."""
+    return _kib(Path(f"/proc/{pid}/status"), "VmHWM" if peak else "VmRSS") / 1024
 
 
 def pss_mib(pid: int) -> float:

@@ -91,8 +91,8 @@ class FormParser:
 
     def feed(self, data: bytes) -> list[Event]:
         """What these bytes complete. What follows the closing delimiter is dropped."""
-        window = self._rest + data
         events: list[Event] = []
+        window = self._window(data, events)
         position, more = 0, True
         while more:
             if self._state is _State.HEADERS:
@@ -108,6 +108,19 @@ class FormParser:
         """The body is over. Raises MalformedBody when the closing delimiter has not come."""
         if self._state is not _State.EPILOGUE:
             raise MalformedBody("the form ends before its closing boundary")
+
+    def _window(self, data: bytes, events: list[Event]) -> bytes:
+        """What is to be read now: the rest and the data, or, where the rest is plain content, the data alone.
+
+        So the usual read, all content, is not copied.
+        """
+        reach = len(self._delimiter) + 1  # of a delimiter line that begins in the rest's last byte
+        if self._state is _State.CONTENT and self._rest and len(data) >= reach:
+            seam = self._delimiter_line.search(self._rest + data[:reach])
+            if seam is None or seam.start() >= len(self._rest):
+                events.append(PartData(memoryview(self._rest)))
+                return data
+        return self._rest + data
 
     def _read_content(self, window: bytes, start: int, events: list[Event]) -> tuple[int, bool]:
         """Content or preamble from `start` on: where it stops, and whether the window has more to read."""

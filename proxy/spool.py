@@ -25,7 +25,7 @@ class Spool:
         self._file = file
         self._threads = threads
 
-    async def write(self, data: bytes) -> None:
+    async def write(self, data: bytes | memoryview) -> None:
         await self._run(lambda: self._file.write(data))
 
     async def pieces(self) -> AsyncIterator[bytes]:

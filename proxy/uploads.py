@@ -1,8 +1,10 @@
 """An upload from first byte to receipt: the body under its limits, the form's parts, the file's place.
 
-The file never waits in memory. When `agent`, `project` and `folder` have all come before it (empty counts),
-its place is settled and its bytes go straight into an unnamed file there. Otherwise a field may still
-change the place, so they wait in a spool of our own: no workspace but the right one ever sees a byte.
+The file never waits in memory: its bytes go straight into an unnamed file in its folder, to be linked at the end.
+Where they go is settled when `agent`, `project` and `folder` have all come before the file (empty counts). Otherwise
+a later field may still change it, which is rare: the place is then guessed from what has come, and the bytes are
+copied in the end if the guess was wrong. Nothing is made for a guess; where it leads nowhere the bytes wait in a
+spool of our own.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -18,6 +20,7 @@ from typing import NamedTuple, Protocol
 from aiohttp import StreamReader, web
 
 from proxy.errors import (
+    AgentRequired,
     BodyTimeout,
     BodyTooLarge,
     FileTooLarge,
@@ -29,8 +32,8 @@ from proxy.errors import (
 from proxy.multipart_form import FormParser, PartBegan, PartData
 from proxy.place import Place
 from proxy.settings import MediaSettings
-from proxy.spool import Spool, Spools
-from workspace.errors import ManagedBySystem, NoSuchFolder
+from proxy.spool import Spools
+from workspace.errors import ManagedBySystem, NoSuchFolder, WorkspaceError
 from workspace.names import check_extension, clean_name, require_clean
 from workspace.paths import RelPath, display, is_reserved, public_path
 from workspace.publish import Incoming, Published
@@ -91,6 +94,15 @@ class Target(NamedTuple):
 
     place: Place
     folder: RelPath
+
+    def is_same(self, other: Target) -> bool:
+        """Whether both lead to the same folder of the same workspace."""
+        mine, others = self.place, other.place
+        return (mine.agent.key, mine.location, self.folder) == (
+            others.agent.key,
+            others.location,
+            other.folder,
+        )
 
 
 class Receipt(NamedTuple):
@@ -156,8 +168,6 @@ class Uploads:
                         await form.begin(event)
                     elif isinstance(event, PartData):
                         await form.add(event.data)
-                    else:
-                        await form.end()
             parser.finish()
             return await form.publish()
 
@@ -166,46 +176,12 @@ class Uploads:
         self._spools.close()
 
 
-class _FileSink(Protocol):
-    """What takes the file's bytes, in order, and gives them their name at the end."""
+class _Held(Protocol):
+    """The file's bytes while they have no name: in an unnamed file in a folder, or in a spool."""
 
-    async def write(self, data: bytes) -> None: ...
+    async def write(self, data: memoryview) -> None: ...
 
-    async def publish(self, name: str, admit: Callable[[Place], Awaitable[None]]) -> Receipt: ...
-
-
-class _InPlace:
-    """The place is settled: the bytes are already in its folder."""
-
-    def __init__(self, target: Target, incoming: Incoming) -> None:
-        self._target = target
-        self._incoming = incoming
-
-    async def write(self, data: bytes) -> None:
-        await self._incoming.write(data)
-
-    async def publish(self, name: str, admit: Callable[[Place], Awaitable[None]]) -> Receipt:
-        await admit(self._target.place)
-        return Receipt(self._target.place, await self._incoming.publish(name))
-
-
-class _Waiting:
-    """The place may still change: the bytes wait, and are copied once the form is whole."""
-
-    def __init__(self, spool: Spool, settle: Callable[[], Awaitable[Target]]) -> None:
-        self._spool = spool
-        self._settle = settle
-
-    async def write(self, data: bytes) -> None:
-        await self._spool.write(data)
-
-    async def publish(self, name: str, admit: Callable[[Place], Awaitable[None]]) -> Receipt:
-        target = await self._settle()
-        await admit(target.place)
-        async with target.place.workspace.receive(target.folder, make_folder=True) as incoming:
-            async for piece in self._spool.pieces():
-                await incoming.write(piece)
-            return Receipt(target.place, await incoming.publish(name))
+    def pieces(self) -> AsyncIterator[bytes]: ...
 
 
 class _UploadForm:
@@ -221,10 +197,13 @@ class _UploadForm:
         self._stack = stack
         self._fields: dict[str, bytearray] = {}
         self._part = ""
-        self._pending = bytearray()
         self._size = 0
         self._name = ""
-        self._sink: _FileSink | None = None
+        self._is_settled = False
+        self._guess: tuple[Target, Incoming] | None = None
+        self._held: _Held | None = None
+        self._buffer = memoryview(b"")
+        self._filled = 0
 
     async def begin(self, part: PartBegan) -> None:
         if part.name in self._fields:
@@ -236,7 +215,8 @@ class _UploadForm:
                 raise InvalidRequest(FILE_FIELD, "it needs a file name")
             self._name = clean_name(part.raw_filename)
             check_extension(self._name, self._media.extensions, self._media.extensionless)
-            self._sink = await self._choose_sink()
+            self._held = await self._choose_where()
+            self._buffer = memoryview(bytearray(READ_BYTES))
         self._part = part.name
         self._fields[part.name] = bytearray()
 
@@ -249,46 +229,76 @@ class _UploadForm:
         if len(text) > MAX_TEXT_BYTES:
             raise InvalidRequest(self._part[:100], f"it has more than {MAX_TEXT_BYTES} bytes")
 
-    async def end(self) -> None:
-        if self._part == FILE_FIELD:
-            await self._flush()
-
     async def publish(self) -> Receipt:
         """The form is whole. Raises InvalidRequest when it had no file."""
-        if self._sink is None:
+        if self._held is None:
             raise InvalidRequest(FILE_FIELD, "it is missing")
-        return await self._sink.publish(self._name, self._admit_file)
+        await self._flush(self._held)
+        if self._guess and self._is_settled:
+            target, incoming = self._guess
+            return await self._publish(target, incoming)
+        target = await self._settle()
+        if self._guess and self._guess[0].is_same(target):
+            return await self._publish(target, self._guess[1])
+        async with target.place.workspace.receive(target.folder, make_folder=True) as incoming:
+            async for piece in self._held.pieces():
+                await incoming.write(piece)
+            return await self._publish(target, incoming)
 
-    async def _admit_file(self, place: Place) -> None:
-        await self._admit(place, self._size)
+    async def _publish(self, target: Target, incoming: Incoming) -> Receipt:
+        await self._admit(target.place, self._size)
+        return Receipt(target.place, await incoming.publish(self._name))
 
     async def _add_to_file(self, data: memoryview) -> None:
         self._size += len(data)
         if self._size > self._media.max_bytes:
             raise FileTooLarge(self._media.max_bytes)
-        self._pending += data
-        if len(self._pending) >= READ_BYTES:
-            await self._flush()
+        while self._held and data:
+            count = min(len(data), READ_BYTES - self._filled)
+            self._buffer[self._filled : self._filled + count] = data[:count]
+            self._filled += count
+            data = data[count:]
+            if self._filled == READ_BYTES:
+                await self._flush(self._held)
 
-    async def _flush(self) -> None:
-        """Hand over what the network gave in small pieces: each hand-over costs a change of threads."""
-        if self._sink is not None and self._pending:
-            pending, self._pending = self._pending, bytearray()
-            await self._sink.write(bytes(pending))
+    async def _flush(self, held: _Held) -> None:
+        """Hand over what was gathered: each hand-over costs a change of threads, dearer than this copy."""
+        if self._filled:
+            await held.write(self._buffer[: self._filled])
+            self._filled = 0
 
-    async def _choose_sink(self) -> _FileSink:
-        if all(name in self._fields for name in PLACE_FIELDS):
-            target = await self._settle()
-            receiving = target.place.workspace.receive(target.folder)
-            with suppress(NoSuchFolder):  # it is made once the whole form is good, not for one that fails
-                return _InPlace(target, await self._stack.enter_async_context(receiving))
-        return _Waiting(await self._stack.enter_async_context(self._spools.open()), self._settle)
+    async def _choose_where(self) -> _Held:
+        self._is_settled = all(name in self._fields for name in PLACE_FIELDS)
+        if self._is_settled:
+            target: Target | None = await self._settle()
+        else:
+            target = await self._guess_target()
+        if target:
+            # A missing folder is made once the whole form is good, not for one that fails.
+            skipped = (NoSuchFolder,) if self._is_settled else (WorkspaceError,)
+            with suppress(*skipped):
+                receiving = target.place.workspace.receive(target.folder)
+                incoming = await self._stack.enter_async_context(receiving)
+                self._guess = (target, incoming)
+                return incoming
+        return await self._stack.enter_async_context(self._spools.open())
+
+    async def _guess_target(self) -> Target | None:
+        """Where the file goes if no other field follows; None if one must. A field that has come stays as it is."""
+        try:
+            return await self._find_target()
+        except AgentRequired:
+            return None
 
     async def _settle(self) -> Target:
         """The target that the fields name. Makes the workspace's own folders, and nothing else."""
+        target = await self._find_target()
+        await target.place.workspace.prepare()
+        return target
+
+    async def _find_target(self) -> Target:
         folder = parse_folder(self._text("folder"))
         place = await self._find_place(self._text("agent") or None, self._text("project") or None)
-        await place.workspace.prepare()
         return Target(place, folder)
 
     def _text(self, name: str) -> str:

@@ -71,12 +71,12 @@ def open_tree(path: Path) -> int:
 
 def open_unnamed(folder: int) -> int:
     """A file in ``folder`` that has no name and vanishes with its descriptor. Raises OSError where none can be."""
-    return os.open(".", os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    return os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600, dir_fd=folder)
 
 
 def open_new(folder: int, name: str) -> int:
-    """A new file of this name, for writing. Raises OSError (EEXIST)."""
-    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    """A new file of this name. Raises OSError (EEXIST)."""
+    flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
     return os.open(name, flags, 0o600, dir_fd=folder)
 
 

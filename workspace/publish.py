@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,9 @@ from workspace.paths import PRIVATE_PREFIX, RelPath, display
 
 # What open(2) says where a file system has no unnamed files (NFS, some FUSE; EISDIR: kernels before 3.11).
 _NO_UNNAMED_FILES = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL})
+
+
+PIECE_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +179,14 @@ class Incoming:
                 written = await self._file.write(rest)
                 self.size += written
                 rest = rest[written:]
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """What was written, in order, at most PIECE_BYTES at a time. Raises ReadOnly, Busy."""
+        position = 0
+        with facts(self._shown):
+            while piece := await self._lane.run(os.pread, self._draft.fd, PIECE_BYTES, position):
+                position += len(piece)
+                yield piece
 
     async def publish(self, name: str) -> Published:
         """Give the file its name: see ``Draft.publish`` for what it raises."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import socket
 from collections.abc import AsyncIterator
 from itertools import permutations
@@ -312,3 +313,38 @@ async def test_public_being_a_link_is_a_conflict_and_no_way_out(server: MediaSer
     status, answer = await server.send(FIELDS + file_part(b"x") + END)
     assert (status, answer["error"]["code"]) == (409, "public_is_not_a_folder")
     assert list(outside.iterdir()) == []
+
+
+async def test_a_file_before_its_fields_goes_where_they_say_and_only_there() -> None:
+    async with media_server(agents=("demo", "other")) as server:
+        content = os.urandom(600_000)
+        await server.send(field_part(b"agent", b"demo") + file_part(b"x", b"first.txt") + END)
+        body = field_part(b"agent", b"demo") + file_part(content) + field_part(b"folder", b"box") + END
+        assert (await server.send(body))[1]["path"] == "public/box/a.txt"
+        assert server.stored() == {"first.txt": b"x", "box/a.txt": content}
+
+
+async def test_a_file_alone_waits_in_its_own_folder_and_is_not_copied(server: MediaServer) -> None:
+    await server.send(file_part(b"x", b"first.txt") + END)
+    spool = server.directory / "data" / "spool"
+    shutil.rmtree(spool, ignore_errors=True)
+    content = os.urandom(600_000)
+    assert (await server.send(file_part(content) + END))[0] == 200
+    assert server.stored() == {"first.txt": b"x", "a.txt": content}
+    assert not spool.exists()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "code"),
+    [(b"project", b"nest", "unknown_project"), (b"folder", b"attachments", "managed_by_system")],
+)
+async def test_a_field_before_the_file_is_judged_before_the_file_comes(
+    server: MediaServer, field: bytes, value: bytes, code: str
+) -> None:
+    reader, writer = await asyncio.open_connection(server.host, server.port)
+    writer.write(request_head(MAX_BYTES) + field_part(field, value) + file_part(b"x")[:-2])
+    answer = await asyncio.wait_for(reader.readuntil(b"}}"), 5)
+    assert code.encode() in answer
+    writer.close()
+    await writer.wait_closed()
+    assert server.stored() == {}
