@@ -11,15 +11,17 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import cast
 
 from aiohttp import web
 
 from proxy.agents import Agents
+from proxy.connections import ConnectionDoor
 from proxy.identity import Member
 from proxy.multipart_form import boundary_of
 from proxy.place import Place
 from proxy.quota import Quota
-from proxy.settings import AgentSettings, Settings, StoreSettings
+from proxy.settings import AgentSettings, ServerSettings, Settings, StoreSettings
 from proxy.uploads import READ_BYTES, Uploads
 from workspace.location import Location
 from workspace.registry import Workspaces
@@ -80,9 +82,13 @@ async def main(kind: str, directory: str) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     runner = web.AppRunner(app_of(kind, Path(directory)), access_log=None)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    print(f"ready {runner.addresses[0][1]}", flush=True)
+    make = cast(web.Server, runner.server)
+    server = await asyncio.get_running_loop().create_server(
+        make if kind == "bare" else lambda: ConnectionDoor(make(), ServerSettings()), "127.0.0.1", 0
+    )
+    print(f"ready {server.sockets[0].getsockname()[1]}", flush=True)
     await stop.wait()
+    server.close()
     await runner.cleanup()
 
 

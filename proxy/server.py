@@ -52,7 +52,7 @@ async def serve(settings: Settings, announce: str = "") -> None:
         await runner.cleanup()
 
 
-async def _listen(factory: Callable[[], asyncio.Protocol], settings: ServerSettings) -> asyncio.Server:
+async def _listen(factory: Callable[[], asyncio.BaseProtocol], settings: ServerSettings) -> asyncio.Server:
     try:
         return await asyncio.get_running_loop().create_server(
             factory, settings.host, settings.port, reuse_address=True, backlog=1024

@@ -38,7 +38,7 @@ from workspace.names import check_extension, clean_name, require_clean
 from workspace.paths import RelPath, display, is_reserved, public_path
 from workspace.publish import Incoming, Published
 
-READ_BYTES = 256 * 1024
+READ_BYTES = 128 * 1024
 FRAMING_BYTES = 64 * 1024
 MAX_TEXT_BYTES = 8 * 1024
 RATE_GRACE = 30.0

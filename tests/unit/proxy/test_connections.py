@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 
-from proxy.connections import ConnectionDoor
+from proxy.connections import RECEIVE_BYTES, ConnectionDoor
 from proxy.settings import ServerSettings
 
 
@@ -64,3 +65,26 @@ async def test_connections_beyond_the_limit_are_closed_at_once_and_leave_room_wh
     async with asyncio.timeout(5):
         while ConnectionDoor.open_connections:
             await asyncio.sleep(0.01)
+
+
+async def test_what_is_sent_at_once_is_received_in_bounded_pieces_whole_and_in_order() -> None:
+    pieces: list[bytes] = []
+
+    class Collect(asyncio.Protocol):
+        def data_received(self, data: bytes) -> None:
+            pieces.append(data)
+
+    server = await asyncio.get_running_loop().create_server(
+        lambda: ConnectionDoor(Collect(), ServerSettings()), "127.0.0.1", 0
+    )
+    sent = os.urandom(10 * RECEIVE_BYTES + 7)
+    _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    writer.write(sent)
+    async with asyncio.timeout(5):
+        while sum(map(len, pieces)) < len(sent):
+            await asyncio.sleep(0.005)
+    assert b"".join(pieces) == sent
+    assert max(map(len, pieces)) <= RECEIVE_BYTES
+    writer.close()
+    await writer.wait_closed()
+    server.close()
