@@ -31,6 +31,7 @@ TITLE_LENGTH = 80
 WRITE_SECONDS = 2.0
 RETRY_SECONDS = 2.0
 MAX_UNWRITTEN = 1000
+MAX_TOLD = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +60,11 @@ class SessionSummary:
 
 @dataclass(frozen=True, slots=True)
 class TurnRecord:
-    """A finished turn as it is written."""
+    """A turn as it is written; `context` is the digest of what the agent was told, None while it is not yet."""
 
     turn: LiveTurn
     deliveries: tuple[Delivery, ...]
-    context: str
+    context: str | None
 
 
 class History:
@@ -74,6 +75,7 @@ class History:
         self._pool = pool
         self._service = service
         self._unwritten: list[TurnRecord] = []
+        self._told: dict[SessionKey, str] = {}
         self._catching_up: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> History:
@@ -95,35 +97,73 @@ class History:
             async with asyncio.timeout(WRITE_SECONDS), self._pool.acquire() as connection:
                 yield connection
 
-    async def begin(self, turn: LiveTurn) -> str | None:
-        """Write the turn's beginning: the digest of the context that the session was last told, or None; a
-        store that is away costs the turn nothing: its end is written whole."""
+    async def told(self, session: SessionKey) -> str | None:
+        """The digest of the context that the agent was last told in this session; None if that is not known."""
+        if session in self._told:
+            return self._told[session]
         try:
-            async with self._borrowed() as connection, connection.transaction():
-                return await self._begin(connection, turn)
+            async with self._borrowed() as connection:
+                found: str | None = await connection.fetchval(SQL["context_of_session"], *_columns(session))
         except StoreUnavailable as error:
-            log.warning("history_begin_not_written", reason=error.reason)
+            log.warning("context_not_looked_up", reason=error.reason)
             return None
+        return found
 
-    async def _begin(self, connection: asyncpg.Connection, turn: LiveTurn) -> str | None:
-        key = _columns(turn.session)
-        title = " ".join(turn.user_text.split())[:TITLE_LENGTH]
-        context: str | None = await connection.fetchval(SQL["begin_session"], *key, title)
-        created_at = datetime.fromtimestamp(turn.created_at, UTC)
+    async def begin(self, turn: LiveTurn) -> None:
+        """Write the turn's beginning. A store that is away costs the turn nothing: its end is written whole."""
+        try:
+            async with self._borrowed() as connection:
+                await self._write(connection, TurnRecord(turn, (), None), "running")
+        except (StoreUnavailable, asyncpg.PostgresError) as error:
+            log.warning("history_begin_not_written", error=type(error).__name__)
+
+    async def _write(self, connection: asyncpg.Connection, record: TurnRecord, state: str) -> None:
+        """One statement, so that the turn is there whole or not at all."""
+        turn, failure, files = record.turn, record.turn.failure, record.deliveries
         await connection.execute(
-            SQL["begin_turn"], turn.turn_id, *key, turn.user_text, self._service, created_at
+            SQL["write_turn"],
+            *_columns(turn.session),
+            " ".join(turn.user_text.split())[:TITLE_LENGTH],
+            exchange_digest(turn.user_text, turn.answer) if turn.answer else None,
+            record.context,
+            turn.turn_id,
+            turn.origin,
+            state,
+            turn.user_text,
+            turn.answer,
+            failure.code if failure else None,
+            failure.message if failure else None,
+            self._service,
+            datetime.fromtimestamp(turn.created_at, UTC),
+            [file.state for file in files],
+            [file.name for file in files],
+            [file.path for file in files],
+            [file.size for file in files],
+            [file.reason for file in files],
         )
-        return context
 
-    async def end(self, turn: LiveTurn, deliveries: tuple[Delivery, ...], context: str) -> None:
+    async def end(self, turn: LiveTurn, deliveries: tuple[Delivery, ...], context: str | None) -> None:
         """Write the whole turn, now or, if the store is away, as soon as it is back."""
         record = TurnRecord(turn, deliveries, context)
+        if context is not None:
+            self._remember(turn.session, context)
         if not await self._written(record):
             self._unwritten.append(record)
             if len(self._unwritten) > MAX_UNWRITTEN:
                 log.error("history_lost", turn_id=self._unwritten.pop(0).turn.turn_id)
             if self._catching_up is None or self._catching_up.done():
                 self._catching_up = asyncio.create_task(self._catch_up())
+
+    def _remember(self, session: SessionKey, context: str) -> None:
+        self._told.pop(session, None)
+        self._told[session] = context
+        if len(self._told) > MAX_TOLD:
+            del self._told[next(iter(self._told))]
+
+    def forget_project(self, project: str) -> None:
+        """A project is gone with its conversations: another of the same id begins anew."""
+        for session in [session for session in self._told if session.project == project]:
+            del self._told[session]
 
     async def _catch_up(self) -> None:
         while self._unwritten:
@@ -132,10 +172,11 @@ class History:
                 self._unwritten.pop(0)
 
     async def _written(self, record: TurnRecord) -> bool:
+        failure = record.turn.failure
+        state = "failed" if failure else "stopped" if record.turn.stopped else "done"
         try:
-            async with self._borrowed() as connection, connection.transaction():
-                await self._begin(connection, record.turn)
-                await self._end(connection, record)
+            async with self._borrowed() as connection:
+                await self._write(connection, record, state)
         except StoreUnavailable as error:
             log.warning("history_not_written", reason=error.reason, turn_id=record.turn.turn_id)
             return False
@@ -143,21 +184,6 @@ class History:
             # The store refuses this turn for good: trying again would only hold up those behind it.
             log.exception("history_lost", turn_id=record.turn.turn_id)
         return True
-
-    async def _end(self, connection: asyncpg.Connection, record: TurnRecord) -> None:
-        turn, failure = record.turn, record.turn.failure
-        code, message = (failure.code, failure.message) if failure else (None, None)
-        state = "failed" if failure else "stopped" if turn.stopped else "done"
-        await connection.execute(SQL["end_turn"], turn.turn_id, state, turn.answer, code, message)
-        await connection.executemany(
-            SQL["add_delivery"],
-            [
-                (turn.turn_id, position, d.state, d.name, d.path, d.size, d.reason)
-                for position, d in enumerate(record.deliveries)
-            ],
-        )
-        first = exchange_digest(turn.user_text, turn.answer) if turn.answer else None
-        await connection.execute(SQL["end_session_turn"], *_columns(turn.session), first, record.context)
 
     async def session_of(
         self, agent: str, member: str, project: str | None, first_exchange: str | None
@@ -198,6 +224,7 @@ class History:
 
     async def forget(self, session: SessionKey) -> bool:
         """Remove a conversation with its turns; whether there was one. Raises StoreUnavailable."""
+        self._told.pop(session, None)
         async with self._borrowed() as connection:
             return await connection.fetchval(SQL["delete_session"], *_columns(session)) is not None
 

@@ -146,6 +146,7 @@ class _Run:
         self._beside: set[asyncio.Task[None]] = set()
         self._address = ""
         self._socket: aiohttp.ClientWebSocketResponse | None = None
+        self._told: str | None = None
         self._stop_asked = False
         self._stop_confirmed = asyncio.Event()
         self._terminal = Terminal("error")
@@ -154,12 +155,11 @@ class _Run:
         """Everything from the directories to the terminal frame; raises nothing."""
         beginning = asyncio.create_task(self._relay.history.begin(self.turn))
         context = self._context()
+        digest = hashlib.sha256(context.encode()).hexdigest()
         try:
             if refused:
                 raise errors.Stopping  # a queued turn ends as any refused one does
-            await self._place.workspace.prepare()
-            await self._deliveries.begin()
-            await self._converse(beginning, context)
+            await self._converse(context, digest)
         except Exception as error:  # a turn always ends with its terminal
             self._fail(error)
         finally:
@@ -171,9 +171,7 @@ class _Run:
                 self.turn.failure or self._machine.failure,
             )
             await beginning
-            await self._relay.history.end(
-                self.turn, tuple(self._machine.deliveries), hashlib.sha256(context.encode()).hexdigest()
-            )
+            await self._relay.history.end(self.turn, tuple(self._machine.deliveries), self._told)
             self.turn.append(self._terminal)
             self.turn.end()
             self._stop_confirmed.set()
@@ -192,23 +190,38 @@ class _Run:
         except (TimeoutError, ConnectionError, aiohttp.ClientError) as error:
             raise errors.NotAcknowledged from error
 
-    async def _converse(self, beginning: asyncio.Task[str | None], context: str) -> None:
-        socket: aiohttp.ClientWebSocketResponse | None = None
+    async def _converse(self, context: str, digest: str) -> None:
+        """Send the message once the agent's directories are there, and play the answer to its end."""
+        opening = asyncio.create_task(self._connect())
         try:
+            _, told = await asyncio.gather(self._prepare(), self._relay.history.told(self.turn.session))
             if not self._stop_asked:
                 try:
-                    socket = await self._connect()
+                    socket = await opening
                 except AgentUnreachable as error:
                     await self.inbox.put(Lost(str(error)))
                 else:
-                    known = await beginning == hashlib.sha256(context.encode()).hexdigest()
-                    text = self.turn.user_text if known else with_context(self.turn.user_text, context)
+                    text = (
+                        self.turn.user_text if told == digest else with_context(self.turn.user_text, context)
+                    )
                     await self._send(socket, text)
+                    # A command goes without the context: the next message brings it.
+                    self._told = digest if told == digest or text != self.turn.user_text else None
                     self._start_beside(self._read(socket, text))
             await self._loop()
         finally:
-            if socket is not None:
-                await socket.close()
+            await self._close(opening)
+
+    async def _prepare(self) -> None:
+        await self._place.workspace.prepare()
+        await self._deliveries.begin()
+
+    @staticmethod
+    async def _close(opening: asyncio.Task[aiohttp.ClientWebSocketResponse]) -> None:
+        opening.cancel()
+        (opened,) = await asyncio.gather(opening, return_exceptions=True)
+        if isinstance(opened, aiohttp.ClientWebSocketResponse):
+            await opened.close()
 
     async def _connect(self) -> aiohttp.ClientWebSocketResponse:
         agent, owner, project = self._place.agent, self._place.owner, self._place.project_id

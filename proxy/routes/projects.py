@@ -73,6 +73,7 @@ async def delete(request: web.Request) -> web.Response:
     if service.live.in_project(project.id):
         raise TurnRunning(project.id)
     await service.projects.delete(project)
+    service.history.forget_project(project.id)
     await place.workspace.remove()
     log.info("audit_project_deleted", project=project.id)
     return web.json_response({"status": "deleted", "id": project.id})

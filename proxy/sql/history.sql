@@ -1,30 +1,31 @@
 -- Sessions, turns and deliveries. Every statement names the agent, the member and the project it is about.
 
--- name: begin_session
-INSERT INTO sessions (agent, member, project, session_id, title)
-VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (agent, member, project, session_id) DO UPDATE SET updated_at = now()
-RETURNING context;
-
--- name: begin_turn
-INSERT INTO turns (turn_id, agent, member, project, session_id, origin, state, user_text, service, created_at)
-VALUES ($1, $2, $3, $4, $5, 'member', 'running', $6, $7, $8)
-ON CONFLICT (turn_id) DO NOTHING;
-
--- name: end_turn
-UPDATE turns
-SET state = $2, answer = $3, error_code = $4, error_message = $5, ended_at = now()
-WHERE turn_id = $1;
-
--- name: add_delivery
+-- name: write_turn
+-- The session, the turn and its deliveries as they are now: at the turn's beginning, and again whole at its end.
+WITH session AS (
+    INSERT INTO sessions (agent, member, project, session_id, title, first_exchange, context)
+    VALUES ($1, $2, $3, $4, $5, $6, $7)
+    ON CONFLICT (agent, member, project, session_id) DO UPDATE
+    SET updated_at = now(), context = coalesce(excluded.context, sessions.context),
+        first_exchange = coalesce(sessions.first_exchange, excluded.first_exchange)
+), turn AS (
+    INSERT INTO turns (
+        agent, member, project, session_id, turn_id, origin, state, user_text, answer, error_code, error_message,
+        service, created_at, ended_at
+    )
+    VALUES ($1, $2, $3, $4, $8, $9, $10, $11, $12, $13, $14, $15, $16, CASE WHEN $10 <> 'running' THEN now() END)
+    ON CONFLICT (turn_id) DO UPDATE
+    SET state = excluded.state, answer = excluded.answer, error_code = excluded.error_code,
+        error_message = excluded.error_message, ended_at = excluded.ended_at
+)
 INSERT INTO deliveries (turn_id, position, state, name, path, size, reason)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
+SELECT $8, position - 1, state, name, path, size, reason
+FROM unnest($17::text[], $18::text[], $19::text[], $20::bigint[], $21::text[])
+    WITH ORDINALITY AS delivery (state, name, path, size, reason, position)
 ON CONFLICT (turn_id, position) DO NOTHING;
 
--- name: end_session_turn
-UPDATE sessions
-SET updated_at = now(), context = coalesce($6, context), first_exchange = coalesce(first_exchange, $5)
-WHERE agent = $1 AND member = $2 AND project = $3 AND session_id = $4;
+-- name: context_of_session
+SELECT context FROM sessions WHERE agent = $1 AND member = $2 AND project = $3 AND session_id = $4;
 
 -- name: session_by_first_exchange
 SELECT session_id

@@ -370,6 +370,18 @@ async def test_the_agent_is_told_where_deliveries_go_once_a_session(service: Run
     assert second.startswith("play-inline")
     assert all("deliver to" not in m["content"] for m in await service.history() if m["role"] == "user")
     assert said(await service.turn("/help", session_id="s2")) != ""
+    after_command = said(await service.turn(f"play-inline {script}", session_id="s2"))
+    assert after_command.startswith("[deliver to: public/attachments]")
+
+
+async def test_a_message_that_never_arrived_told_the_agent_nothing(service: RunningService) -> None:
+    agent = next(iter(service.inner.agents))
+    there = agent.settings
+    agent.settings = there.model_copy(update={"url": "ws://127.0.0.1:9/pico/ws"})
+    await service.turn("hi")
+    agent.settings = there
+    script = json.dumps([text("$CONTENT", **FINAL)])
+    assert said(await service.turn(f"play-inline {script}")).startswith("[deliver to: public/attachments]")
 
 
 async def test_the_directories_are_there_and_the_agents_before_its_first_turn(
