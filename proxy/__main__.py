@@ -15,21 +15,36 @@ from proxy.logs import configure_logging
 from proxy.server import CannotServe, check_servable, serve
 from proxy.settings import Settings, SettingsError, load_settings
 from rag.embedded import psql_command
-from rag.errors import RagError
+from rag.errors import RagError, StoreUnavailable
 from workspace import landlock
 from workspace.confine import confinement
 from workspace.errors import WorkspaceError
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; 0 when it did what was asked, 2 when the configuration or the machine is in the way."""
+    """Run one command; 0 when it did what was asked, 2 when the configuration or the machine is in the way.
+
+    A Ctrl-C before the service could take it is 130, as of a shell.
+    """
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
         return int(options.run(options) or 0)
     except (SettingsError, CannotServe, ValueError, RagError, WorkspaceError, OSError) as error:
-        print(f"isthmus: {error}", file=sys.stderr)
+        print(f"isthmus: {_told(error)}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def _told(error: Exception) -> str:
+    """What the operator reads of an error that stops a command."""
+    match error:
+        case StoreUnavailable():
+            return f"{error.reason}; look at store.url"
+        case OSError(filename=str() as path, strerror=str() as reason):
+            return f"{path}: {reason}"
+    return str(error)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -106,7 +121,10 @@ def _psql(options: argparse.Namespace) -> None:
         argv, environment = ["psql", settings.store.url], dict[str, str]()
     else:
         argv, environment = psql_command(settings.store.directory)
-    os.execvpe(argv[0], [*argv, *rest], {**os.environ, **environment})  # noqa: S606  # psql takes our place
+    try:
+        os.execvpe(argv[0], [*argv, *rest], {**os.environ, **environment})  # noqa: S606  # psql takes our place
+    except FileNotFoundError as error:
+        raise FileNotFoundError(error.errno, "is not on PATH", argv[0]) from error
 
 
 if __name__ == "__main__":

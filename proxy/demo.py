@@ -25,7 +25,7 @@ START_SECONDS = 20
 
 
 async def demo() -> None:
-    """Serve with the demo agent until SIGTERM or Ctrl-C; prints `token <value>` beside the ready line."""
+    """Serve with the demo agent until the service is asked to stop; prints `token <value>` beside the ready line."""
     base = load_settings(None)
     configure_logging(base.log)
     directory = prepare_directories(base)
@@ -77,13 +77,17 @@ def _kept_token(directory: Path) -> str:
 
 @asynccontextmanager
 async def _demo_agent(workspaces: Path, secret: str) -> AsyncIterator[str]:
-    """The demo agent as a child process; gives its address. It dies with us, however we end."""
+    """The demo agent as a child process; gives its address. It dies with us, however we end.
+
+    Its process group is its own: a Ctrl-C in the terminal is for the service, whose running turns still need it.
+    """
     if not PROGRAM.exists():
         raise CannotServe("the demo agent comes with the source tree; run the demo from a checkout")
     rights = ["--uid", str(AGENT_UID), "--gid", str(AGENT_UID)] if os.geteuid() == 0 else []
     process = await asyncio.create_subprocess_exec(
         sys.executable, str(PROGRAM), "--port", "0", "--workspaces", str(workspaces), "--with-parent", *rights,
         env={**os.environ, "DEMO_AGENT_TOKEN": secret}, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        process_group=0,
     )  # fmt: skip
     try:
         assert process.stdout is not None, "piped"  # noqa: S101

@@ -1,8 +1,9 @@
-"""The listening side: a door for connections, the one ready line, and a clean end on SIGTERM or Ctrl-C."""
+"""The listening side: a door for connections, the one ready line, and a clean end on SIGTERM, Ctrl-C or hang-up."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Callable
 from typing import cast
@@ -25,15 +26,13 @@ class CannotServe(Exception):
 
 
 async def serve(settings: Settings, announce: str = "") -> None:
-    """Serve until SIGTERM or SIGINT. Prints `ready http://HOST:PORT` once requests are answered, then `announce`.
+    """Serve until SIGTERM, SIGINT or SIGHUP.
 
+    Prints `ready http://HOST:PORT` once requests are answered, then `announce`.
     Raises CannotServe, and what starting the store or reading secrets raises.
     """
     check_servable(settings)
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = _asked_to_stop()
     app = build_app(settings)
     # Our own middleware logs requests; aiohttp's signal handlers would end without draining.
     runner = web.AppRunner(app, access_log=None, handle_signals=False, lingering_time=LINGER_SECONDS)
@@ -52,13 +51,27 @@ async def serve(settings: Settings, announce: str = "") -> None:
         await runner.cleanup()
 
 
+def _asked_to_stop() -> asyncio.Event:
+    """An event that the signals set. A hang-up is not taken from whoever ignores it for us (nohup)."""
+    stop = asyncio.Event()
+    hang_up = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
+    for number in (signal.SIGTERM, signal.SIGINT, *hang_up):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
 async def _listen(factory: Callable[[], asyncio.BaseProtocol], settings: ServerSettings) -> asyncio.Server:
     try:
         return await asyncio.get_running_loop().create_server(
             factory, settings.host, settings.port, reuse_address=True, backlog=1024
         )
     except OSError as error:
-        raise CannotServe(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}") from error
+        # asyncio puts the address into strerror; a name that is not found has a negative number.
+        number = error.errno or 0
+        reason = os.strerror(number) if number > 0 else error.strerror
+        raise CannotServe(
+            f"cannot listen on {settings.host}:{settings.port}: {reason}; change server.host or server.port"
+        ) from error
 
 
 def _shown(address: tuple[str, int]) -> str:
