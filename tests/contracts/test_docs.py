@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from proxy.errors import INTERNAL, TABLE, TurnFailed
+from proxy.stream.states import FAILURES
+
 ROOT = Path(__file__).parents[2]
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 TREE = ARCHITECTURE.split("```")[1]
+ERRORS = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+ERROR_ROWS = re.findall(r"^\| (\d{3}) \| `(\w+)` \|([^|]*)\|", ERRORS, re.MULTILINE)
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -39,3 +44,22 @@ def test_every_module_stands_in_the_tree(package: str) -> None:
 def test_every_link_leads_somewhere(document: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text(encoding="utf-8")):
         assert (document.parent / target).exists(), target
+
+
+def test_the_errors_that_are_documented_are_those_that_exist_with_their_status() -> None:
+    documented = [(int(status), code) for status, code, _ in ERROR_ROWS]
+    raised = {(row.status, row.code) for row in [*TABLE.values(), INTERNAL] if row.code}
+    failed = {(TABLE[TurnFailed].status, code) for code in FAILURES}
+    assert set(documented) == raised | failed
+    assert len(documented) == len(set(documented))
+
+
+def test_the_data_that_an_error_carries_is_documented() -> None:
+    documented = {code: set(re.findall(r"`(\w+)`", data)) for _, code, data in ERROR_ROWS}
+    missing = [
+        (kind.__name__, name)
+        for kind, row in TABLE.items()
+        for name in getattr(kind, "__dataclass_fields__", ())
+        if row.code and name not in documented[row.code]
+    ]
+    assert missing == []
