@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 from proxy.capabilities import report
@@ -71,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
 def _serve(options: argparse.Namespace) -> None:
     settings = load_settings(options.config)
     configure_logging(settings.log)
-    asyncio.run(serve(settings))
+    asyncio.run(serve(settings, reload=partial(load_settings, options.config)))
 
 
 def _demo(_options: argparse.Namespace) -> None:
@@ -111,7 +113,10 @@ def _report(settings: Settings) -> list[str]:
 def _token(options: argparse.Namespace) -> None:
     token = new_token()
     print(f"token {token}")
-    print(f'put into [auth] tokens: {{member="{options.member}", sha256="{token_digest(token)}"}}')
+    # A JSON string is a TOML basic string.
+    print("put into config.toml, below [auth]:")
+    member = json.dumps(options.member, ensure_ascii=False)
+    print(f'tokens = [{{ member = {member}, sha256 = "{token_digest(token)}" }}]')
 
 
 def _psql(options: argparse.Namespace) -> None:

@@ -6,9 +6,12 @@ import asyncio
 import socket
 from typing import cast
 
+from aiohttp import web
+
 from proxy.settings import ServerSettings
 
 HALF_OPEN_MILLISECONDS = 60_000
+LAST_REQUEST_SECONDS = 1.0
 RECEIVE_BYTES = 64 * 1024
 
 
@@ -28,7 +31,9 @@ class ConnectionDoor(asyncio.BufferedProtocol):
         self._inner = inner
         self._settings = settings
         self._timer: asyncio.TimerHandle | None = None
-        self._in_request = False
+        self._request: web.BaseRequest | None = None
+        self._is_fed = False
+        self._at_eof = False
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -47,8 +52,10 @@ class ConnectionDoor(asyncio.BufferedProtocol):
         return self._received
 
     def buffer_updated(self, nbytes: int) -> None:
-        if not self._in_request and self._timer is None:
-            self._wait_for_headers()
+        if self._request is None:
+            self._is_fed = True
+            if self._timer is None:
+                self._wait_for_headers()
         self._inner.data_received(bytes(self._received[:nbytes]))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -57,7 +64,23 @@ class ConnectionDoor(asyncio.BufferedProtocol):
         self._inner.connection_lost(exc)
 
     def eof_received(self) -> bool | None:
-        return self._inner.eof_received()
+        """The client sends no more. Its request, if one is under way, still gets its answer (RFC 9112, 9.6)."""
+        self._at_eof = True
+        if self._request is not None:
+            self._end_body(self._request)
+        elif self._is_fed:
+            # What came may still become a request, or was all of one that nobody will complete.
+            self._stop_waiting()
+            self._timer = asyncio.get_running_loop().call_later(LAST_REQUEST_SECONDS, self._too_slow)
+        else:
+            return self._inner.eof_received()
+        return True
+
+    @staticmethod
+    def _end_body(request: web.BaseRequest) -> None:
+        """A body that is not whole will never be."""
+        if not request.content.is_eof():
+            request.content.feed_eof()
 
     def pause_writing(self) -> None:
         self._inner.pause_writing()
@@ -65,13 +88,21 @@ class ConnectionDoor(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._inner.resume_writing()
 
-    def request_began(self) -> None:
+    def request_began(self, request: web.BaseRequest) -> None:
         """The headers are complete: from here on the route bounds its body."""
-        self._in_request = True
+        self._request = request
         self._stop_waiting()
+        if self._at_eof:
+            self._end_body(request)
+
+    @property
+    def at_eof(self) -> bool:
+        """Whether the client sends no more: its answer is then the connection's last."""
+        return self._at_eof
 
     def request_ended(self) -> None:
-        self._in_request = False
+        self._request = None
+        self._is_fed = False
 
     def _wait_for_headers(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(self._settings.header_timeout, self._too_slow)

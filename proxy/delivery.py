@@ -108,7 +108,7 @@ class TurnDeliveries:
         except (WorkspaceError, OSError) as error:
             log.warning("delivery_not_stored", error=type(error).__name__)
             reason = "store_failed"
-        return Delivery("failed", self._shown(reference), reason=reason)
+        return Delivery("failed", shown_name(reference), reason=reason)
 
     async def _fetch(self, reference: MediaRef, address: str, name: str | None) -> Delivery:
         agent, project = self._place.agent, self._place.project_id
@@ -116,7 +116,7 @@ class TurnDeliveries:
         async with self._harnesses.fetch(
             url, agent.authorization(), address, total=self._settings.timeout, idle=IDLE_SECONDS
         ) as response:
-            shown = name or self._shown(reference)
+            shown = name or shown_name(reference)
             if 300 <= response.status < 400:
                 return Delivery("refused", shown, reason="redirect")
             if response.status != 200:
@@ -177,9 +177,10 @@ class TurnDeliveries:
         disposition = disposition_filename(response.headers.get("Content-Disposition", ""))
         return disposition or unquote(urlsplit(reference.url).path.rpartition("/")[2]) or "attachment"
 
-    @staticmethod
-    def _shown(reference: MediaRef) -> str:
-        try:
-            return clean_name(reference.filename or "attachment")
-        except InvalidName:
-            return "attachment"
+
+def shown_name(reference: MediaRef) -> str:
+    """What a file is called that could not be stored."""
+    try:
+        return clean_name(reference.filename or "attachment")
+    except InvalidName:
+        return "attachment"

@@ -27,7 +27,9 @@ START_SECONDS = 20
 async def demo() -> None:
     """Serve with the demo agent until the service is asked to stop; prints `token <value>` beside the ready line."""
     base = load_settings(None)
-    configure_logging(base.log)
+    # What a newcomer is to see are the two lines with the address and the token.
+    quiet = "level" not in base.log.model_fields_set
+    configure_logging(base.log.model_copy(update={"level": "warning"}) if quiet else base.log)
     directory = prepare_directories(base)
     token = _kept_token(directory)
     workspaces = directory / "agents" / "demo"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from aiohttp import StreamReader
 
 from proxy.errors import InvalidRequest
+from proxy.lines import is_one_line
 from proxy.multipart_form import FormParser, PartBegan, PartData
 from proxy.settings import LocalFolderSettings, MediaSettings
 from proxy.uploads import Body
@@ -96,7 +97,7 @@ def _folder_name(raw_name: str) -> str | None:
     name = raw_name.strip().strip("/")
     if not name:
         return None
-    if len(name) > MAX_FOLDER_NAME or not name.isprintable() or "/" in name:
+    if len(name) > MAX_FOLDER_NAME or not is_one_line(name) or "/" in name:
         raise InvalidRequest(
             "folder_name", f"use one line of at most {MAX_FOLDER_NAME} characters, without /"
         )

@@ -117,6 +117,14 @@ class History:
         except (StoreUnavailable, asyncpg.PostgresError) as error:
             log.warning("history_begin_not_written", error=type(error).__name__)
 
+    async def keep(self, turn: LiveTurn, deliveries: tuple[Delivery, ...]) -> None:
+        """Write what a running turn has said and delivered so far; its end is written in any case."""
+        try:
+            async with self._borrowed() as connection:
+                await self._write(connection, TurnRecord(turn, deliveries, None), "running")
+        except (StoreUnavailable, asyncpg.PostgresError) as error:
+            log.warning("history_not_kept", error=type(error).__name__)
+
     async def _write(self, connection: asyncpg.Connection, record: TurnRecord, state: str) -> None:
         """One statement, so that the turn is there whole or not at all."""
         turn, failure, files = record.turn, record.turn.failure, record.deliveries
@@ -124,7 +132,7 @@ class History:
             SQL["write_turn"],
             *_columns(turn.session),
             " ".join(turn.user_text.split())[:TITLE_LENGTH],
-            exchange_digest(turn.user_text, turn.answer) if turn.answer else None,
+            exchange_digest(turn.user_text, turn.answer) if turn.answer and state != "running" else None,
             record.context,
             turn.turn_id,
             turn.origin,

@@ -22,6 +22,7 @@ from aiohttp import web
 
 from proxy.errors import AgentTokenUsed, BadIdentity, CrossSite, TooManySignIns, Unauthenticated
 from proxy.limits import RateLimiter
+from proxy.lines import is_one_line
 from proxy.settings import AuthSettings, Settings, TokenSettings
 
 COOKIE = "isthmus_sign_in"
@@ -87,6 +88,7 @@ class Authenticator:
         self._tokens: dict[str, TokenSettings] = {token.sha256: token for token in settings.auth.tokens}
         self._cookies = CookieSigner(key)
         self._failures = RateLimiter()
+        self._key = key
         self._clock = wall_clock
         header = settings.auth.trusted_header
         self._networks = header.networks()
@@ -95,6 +97,10 @@ class Authenticator:
             *settings.server.cors_origins,
             *([_origin(settings.server.public_url)] if settings.server.public_url else []),
         }
+
+    def renewed(self, settings: Settings) -> Authenticator:
+        """The same with other settings: cookies that were issued still count. Raises KeyError for a missing secret."""
+        return Authenticator(settings, self._key, self._clock)
 
     def identify(self, request: web.Request) -> Identified:
         """The member behind a request.
@@ -174,7 +180,7 @@ class Authenticator:
         if (
             not member
             or len(member.encode()) > MAX_MEMBER_ID
-            or not member.isprintable()
+            or not is_one_line(member)
             or "\ufffd" in member
         ):
             raise BadIdentity("it is empty, too long, or has control characters")

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from proxy.history import History
 from proxy.identity import Authenticator
 from proxy.large_bodies import LargeBodies
 from proxy.live import LiveTurns
+from proxy.place import prepare
 from proxy.projects import Projects
 from proxy.quota import Quota
 from proxy.relay import Relay
@@ -45,7 +47,7 @@ async def running(app: web.Application, settings: Settings) -> AsyncIterator[Non
     """The application's cleanup context: the service is there between its two halves."""
     async with AsyncExitStack() as stack:
         directory = await asyncio.to_thread(prepare_directories, settings)
-        key, service = await asyncio.to_thread(_own_keys, directory)
+        key, service_id = await asyncio.to_thread(_own_keys, directory)
         connect = await _store(stack, settings, directory)
         pool = await stack.enter_async_context(await open_pool(connect))
         if settings.store.url:
@@ -53,7 +55,7 @@ async def running(app: web.Application, settings: Settings) -> AsyncIterator[Non
                 await require_capable_server(conn)
         applied = await migrate(pool)
         log.info("store_ready", migrations_applied=len(applied))
-        history = await stack.enter_async_context(History(pool, service=service))
+        history = await stack.enter_async_context(History(pool, service=service_id))
         workspaces = Workspaces(Migrations(directory / "locks", _log_migrated))
         stack.push_async_callback(workspaces.close)
         harnesses = await stack.enter_async_context(Harnesses(settings.chat.connect_timeout))
@@ -65,11 +67,19 @@ async def running(app: web.Application, settings: Settings) -> AsyncIterator[Non
             replay_keep=chat.replay_keep,
             replay_total=chat.replay_total,
         )
-        relay = Relay(chat, settings.deliveries, harnesses, live, history)
+        projects = Projects(pool)
+        relay = Relay(
+            chat, settings.deliveries, harnesses=harnesses, live=live, history=history, projects=projects
+        )
         stack.push_async_callback(relay.drain, 0)
-        uploads = Uploads(settings.media, settings.server.max_uploads_per_member, directory / "spool")
+        uploads = Uploads(
+            settings.media,
+            settings.server.max_uploads_per_member,
+            directory / "spool",
+            partial(prepare, projects=projects),
+        )
         stack.callback(uploads.close)
-        app[keys.SERVICE] = Service(
+        service = Service(
             settings=settings,
             authenticator=Authenticator(settings, key),
             agents=Agents(settings),
@@ -82,10 +92,12 @@ async def running(app: web.Application, settings: Settings) -> AsyncIterator[Non
             quota=Quota(settings.media.quota_bytes),
             archives=ArchiveSlots(),
             streams=StreamSlots(settings.server.max_streams_per_member),
-            projects=Projects(pool),
+            projects=projects,
             searcher=Searcher(pool),
             pool=pool,
         )
+        stack.push_async_callback(service.end_questions)
+        app[keys.SERVICE] = service
         lacking = await asyncio.to_thread(report, embedded=not settings.store.url)
         log.info(
             "confinement",

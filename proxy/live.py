@@ -116,6 +116,7 @@ class LiveTurns:
         self._replay_total = replay_total
         self._clock = clock
         self._ended: OrderedDict[str, tuple[LiveTurn, float]] = OrderedDict()
+        self._ended_size = 0
         self._per_member = per_member
         self._total = total
         self._session_queue = session_queue
@@ -161,17 +162,20 @@ class LiveTurns:
 
     def _keep(self, turn: LiveTurn) -> None:
         self._ended[turn.turn_id] = turn, self._clock()
+        self._ended_size += turn.size
         self._forget()
 
     def _forget(self) -> None:
         """Let go of ended turns: the old ones, then the oldest until all fit into the total."""
-        total = sum(turn.size for turn, _ in self._ended.values())
         while self._ended:
             turn, since = next(iter(self._ended.values()))
-            if self._clock() - since <= self._replay_keep and total <= self._replay_total:
+            if self._clock() - since <= self._replay_keep and self._ended_size <= self._replay_total:
                 return
-            total -= turn.size
-            self._ended.popitem(last=False)
+            self._let_go(turn.turn_id)
+
+    def _let_go(self, turn_id: str) -> None:
+        turn, _ = self._ended.pop(turn_id)
+        self._ended_size -= turn.size
 
     def find(self, turn_id: str) -> LiveTurn | None:
         """A turn that runs, or whose frames are still there."""
@@ -185,7 +189,7 @@ class LiveTurns:
         """Let go of the frames of a conversation that was deleted."""
         for turn_id, (turn, _) in list(self._ended.items()):
             if turn.session == session:
-                del self._ended[turn_id]
+                self._let_go(turn_id)
 
     def of_member(self, member: str) -> list[LiveTurn]:
         """The member's running and waiting turns, oldest first."""

@@ -41,12 +41,14 @@ async def with_request_id(request: web.Request, handler: Handler) -> web.StreamR
         request.transport.get_protocol() if isinstance(request.transport, asyncio.Transport) else None
     )
     if isinstance(connection, ConnectionDoor):
-        connection.request_began()
+        connection.request_began(request)
     try:
         response = await handler(request)
     finally:
         if isinstance(connection, ConnectionDoor):
             connection.request_ended()
+    if isinstance(connection, ConnectionDoor) and connection.at_eof:
+        response.force_close()
     if not response.prepared:
         response.headers["X-Request-Id"] = request_id
     route = request.match_info.route.resource
@@ -122,10 +124,11 @@ def door(settings: Settings, limiter: RateLimiter) -> Middleware:
             return await handler(request)
         encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
         if route.credential is Credential.MEMBER:
-            found = request.app[keys.SERVICE].authenticator.identify(request)
+            service = request.app[keys.SERVICE]
+            found = service.authenticator.identify(request)
             request[keys.MEMBER] = found.member
             structlog.contextvars.bind_contextvars(member=found.member.id)
-            _take(limiter, route, found.member.id, settings.limits)
+            _take(limiter, route, found.member.id, service.settings.limits)
         if encoding not in {"", "identity"}:
             raise errors.UnsupportedEncoding(encoding[:40])
         if route.expect_handler is None:

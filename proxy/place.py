@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from proxy.agents import Agent
 from proxy.identity import Member
-from proxy.projects import Project
+from proxy.projects import Project, Projects
 from workspace.handle import Workspace
 from workspace.location import Location, told_path
 
@@ -40,3 +40,16 @@ class Place:
             location=self.location,
             path=path,
         )
+
+
+async def prepare(place: Place, projects: Projects) -> None:
+    """Make the place's directories; nothing of a project that was removed meanwhile is made anew.
+
+    Raises UnknownProject, and what `Workspace.prepare` raises.
+    """
+    if place.project is None:
+        await place.workspace.prepare()
+        return
+    async with projects.steady(place.project.id):
+        await projects.get(place.member, place.project.id)
+        await place.workspace.prepare()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 import unicodedata
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -14,6 +16,7 @@ import asyncpg
 
 from proxy.errors import InvalidRequest, NameTaken, QuotaExceeded, UnknownProject
 from proxy.identity import Member
+from proxy.lines import is_one_line
 from proxy.rights import Role
 from rag.errors import StoreUnavailable
 from rag.pool import connection
@@ -47,7 +50,7 @@ class Project:
 def project_id(name: str, taken: Callable[[str], bool]) -> str:
     """The id that a name gives: accents fold, lower case, runs of other characters become `-`, numbered if taken."""
     folded = unicodedata.normalize("NFKD", name)
-    plain = "".join(c for c in folded if not unicodedata.combining(c)).lower()
+    plain = "".join(c for c in folded if not unicodedata.combining(c)).casefold()
     # An id begins with a letter or a digit, so that it is a plain word in every path and address.
     base = re.sub(r"[^a-z0-9_-]+", "-", plain).lstrip("-_").rstrip("-")[:MAX_ID].rstrip("-") or "project"
     found, number = base, 1
@@ -63,7 +66,7 @@ def checked_name(raw_name: object) -> str:
     if not isinstance(raw_name, str):
         raise InvalidRequest("name", "send a string")
     name = unicodedata.normalize("NFC", raw_name).strip()
-    if not 1 <= len(name) <= MAX_NAME or not name.isprintable():
+    if not 1 <= len(name) <= MAX_NAME or not is_one_line(name):
         raise InvalidRequest("name", f"use one line of 1 to {MAX_NAME} characters")
     return name
 
@@ -85,6 +88,23 @@ class Projects:
         self._pool = pool
         self._clock = clock
         self._seen: dict[str, tuple[Project, float]] = {}
+        self._steady: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    @asynccontextmanager
+    async def steady(self, project_id: str) -> AsyncIterator[None]:
+        """While something is made for the project or the project is removed: one of these at a time, so that
+        nothing of a removed project comes back."""
+        lock, users = self._steady.get(project_id, (asyncio.Lock(), 0))
+        self._steady[project_id] = lock, users + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            users = self._steady[project_id][1] - 1
+            if users:
+                self._steady[project_id] = lock, users
+            else:
+                del self._steady[project_id]
 
     async def get(self, member: Member, raw_id: str) -> Project:
         """The project, if the member has a role in it. Raises UnknownProject.

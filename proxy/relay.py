@@ -18,10 +18,11 @@ import structlog
 from proxy import errors
 from proxy.agents import AgentUnreachable, Harnesses
 from proxy.context import DELIVERY_DIRECTORY, Context, with_context
-from proxy.delivery import Claims, TurnDeliveries
+from proxy.delivery import Claims, TurnDeliveries, shown_name
 from proxy.history import History
 from proxy.live import LiveTurn, LiveTurns, SessionKey
-from proxy.place import Place
+from proxy.place import Place, prepare
+from proxy.projects import Projects
 from proxy.settings import ChatSettings, DeliverySettings
 from proxy.stream.events import (
     Announced,
@@ -48,25 +49,33 @@ from proxy.stream.events import (
 )
 from proxy.stream.harness import pico
 from proxy.stream.turn import Turn, TurnLimits
-from workspace.errors import WorkspaceError
+from workspace.errors import IsAFile, MountInside, NotPermitted, PublicIsNotAFolder, WorkspaceError
 
 log = structlog.get_logger()
 
 INBOX_EVENTS = 256
 ACKNOWLEDGE_SECONDS = 10
+KEEP_SECONDS = 0.2
 
 
 class Relay:
     """Runs every turn of the service."""
 
     def __init__(
-        self, chat: ChatSettings, deliveries: DeliverySettings, harnesses: Harnesses, live: LiveTurns,
+        self,
+        chat: ChatSettings,
+        deliveries: DeliverySettings,
+        *,
+        harnesses: Harnesses,
+        live: LiveTurns,
         history: History,
-    ) -> None:  # fmt: skip
+        projects: Projects,
+    ) -> None:
         self.chat = chat
         self.deliveries = deliveries
         self.harnesses = harnesses
         self.history = history
+        self.projects = projects
         self.claims = Claims()
         self._live = live
         self._runs: dict[asyncio.Task[None], _Run] = {}
@@ -144,6 +153,8 @@ class _Run:
         self._deliveries = TurnDeliveries(place, relay.harnesses, relay.claims, relay.deliveries)
         self._machine = Turn(_limits(relay.chat, relay.deliveries), asyncio.get_running_loop().time())
         self._beside: set[asyncio.Task[None]] = set()
+        self._fetches: set[asyncio.Task[None]] = set()
+        self._unsaved = asyncio.Event()
         self._address = ""
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._told: str | None = None
@@ -194,6 +205,7 @@ class _Run:
         """Send the message once the agent's directories are there, and play the answer to its end."""
         opening = asyncio.create_task(self._connect())
         try:
+            self._start_beside(self._keep())
             _, told = await asyncio.gather(self._prepare(), self._relay.history.told(self.turn.session))
             if not self._stop_asked:
                 try:
@@ -213,8 +225,13 @@ class _Run:
             await self._close(opening)
 
     async def _prepare(self) -> None:
-        await self._place.workspace.prepare()
-        await self._deliveries.begin()
+        """Make the directories. If the agent put something in their way the turn goes on: the agent is who can
+        undo that, and a file that it delivers meanwhile fails visibly. Raises UnknownProject."""
+        try:
+            await prepare(self._place, self._relay.projects)
+            await self._deliveries.begin()
+        except (PublicIsNotAFolder, IsAFile, NotPermitted, MountInside) as error:
+            log.warning("workspace_not_prepared", error=type(error).__name__)
 
     @staticmethod
     async def _close(opening: asyncio.Task[aiohttp.ClientWebSocketResponse]) -> None:
@@ -254,7 +271,11 @@ class _Run:
         async for message in socket:
             if message.type in {aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY}:
                 for event in pico.read_frame(message.data, user_text=sent):
-                    await self.inbox.put(Cancelled() if self._confirms_stop(event) else event)
+                    if self._confirms_stop(event):
+                        self._stop_confirmed.set()
+                        await self.inbox.put(Cancelled())
+                    else:
+                        await self.inbox.put(event)
         await self.inbox.put(Lost("the agent closed the connection"))
 
     def _confirms_stop(self, event: Event) -> bool:
@@ -269,9 +290,26 @@ class _Run:
                     event = await self.inbox.get()
             except TimeoutError:
                 event = Tick()
-            self.turn.stopped = self.turn.stopped or isinstance(event, Cancelled)
             for effect in self._machine.on(event, clock()):
                 self._apply(effect)
+            self._unsaved.set()
+            if isinstance(event, Cancelled):
+                self._stop_fetches()
+
+    def _stop_fetches(self) -> None:
+        """The member stopped the turn: no file is waited for any more."""
+        self.turn.stopped = True
+        for task in self._fetches:
+            task.cancel()
+
+    async def _keep(self) -> None:
+        """Write what was said so far a moment after it was said: a kill of the service loses nothing older."""
+        while True:
+            await self._unsaved.wait()
+            await asyncio.sleep(KEEP_SECONDS)
+            self._unsaved.clear()
+            self.turn.answer = self._machine.answer
+            await self._relay.history.keep(self.turn, tuple(self._machine.deliveries))
 
     def _apply(self, effect: Effect) -> None:
         match effect:
@@ -281,23 +319,28 @@ class _Run:
             case Send(frame=frame):
                 self.turn.append(frame)
             case Fetch(key=key, reference=reference):
-                self._start_beside(self._fetch(key, reference))
+                self._fetches.add(self._start_beside(self._fetch(key, reference)))
             case ListAttachments():
                 self._start_beside(self._list())
             case Finish():
                 pass
 
-    def _start_beside(self, work: Coroutine[None, None, None]) -> None:
+    def _start_beside(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
+        return task
 
     async def _fetch(self, key: int, reference: MediaRef) -> None:
         try:
             outcome = await self._deliveries.fetch(reference, self._address)
+        except asyncio.CancelledError:
+            if not self.turn.stopped:
+                raise
+            outcome = Delivery("failed", shown_name(reference), reason="interrupted")
         except Exception:  # every announced file ends in a visible state
             log.exception("delivery_failed")
-            outcome = Delivery("failed", "attachment", reason="store_failed")
+            outcome = Delivery("failed", shown_name(reference), reason="store_failed")
         log.info("delivery", state=outcome.state, size=outcome.size, reason=outcome.reason)
         await self.inbox.put(DeliveryDone(key, outcome))
 

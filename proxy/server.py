@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 import structlog
@@ -14,7 +15,7 @@ from aiohttp import http_parser, web
 from proxy import keys
 from proxy.app import build_app
 from proxy.connections import ConnectionDoor
-from proxy.settings import ServerSettings, Settings
+from proxy.settings import ServerSettings, Settings, SettingsError
 
 log = structlog.get_logger()
 
@@ -25,15 +26,15 @@ class CannotServe(Exception):
     """The service cannot start as configured; the text says what to change."""
 
 
-async def serve(settings: Settings, announce: str = "") -> None:
+async def serve(settings: Settings, announce: str = "", reload: Callable[[], Settings] | None = None) -> None:
     """Serve until SIGTERM, SIGINT or SIGHUP.
 
     Prints `ready http://HOST:PORT` once requests are answered, then `announce`.
     Raises CannotServe, and what starting the store or reading secrets raises.
     """
     check_servable(settings)
-    stop = _asked_to_stop()
     app = build_app(settings)
+    stop = _asked_to_stop(None if reload is None else partial(_read_again, app, reload))
     # Our own middleware logs requests; aiohttp's signal handlers would end without draining.
     runner = web.AppRunner(app, access_log=None, handle_signals=False, lingering_time=LINGER_SECONDS)
     await runner.setup()
@@ -45,19 +46,34 @@ async def serve(settings: Settings, announce: str = "") -> None:
             print(announce, flush=True)
         await stop.wait()
         log.info("stopping")
-        listener.close()
+        # The door stays open meanwhile, so that new turns are told why they are not taken.
         await app[keys.SERVICE].relay.drain(settings.server.drain_timeout)
+        listener.close()
     finally:
         await runner.cleanup()
 
 
-def _asked_to_stop() -> asyncio.Event:
-    """An event that the signals set. A hang-up is not taken from whoever ignores it for us (nohup)."""
-    stop = asyncio.Event()
-    hang_up = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
-    for number in (signal.SIGTERM, signal.SIGINT, *hang_up):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+def _asked_to_stop(read_again: Callable[[], None] | None) -> asyncio.Event:
+    """An event that the signals set. A hang-up reads the settings again where there is a file to read; else it
+    ends the service, but is not taken from whoever ignores it for us (nohup)."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    if read_again is not None:
+        loop.add_signal_handler(signal.SIGHUP, read_again)
+    elif signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        loop.add_signal_handler(signal.SIGHUP, stop.set)
     return stop
+
+
+def _read_again(app: web.Application, reload: Callable[[], Settings]) -> None:
+    """Take `[auth]` and `[limits]` as they are in the file now; settings that cannot be used change nothing."""
+    try:
+        app[keys.SERVICE].take(reload())
+    except (SettingsError, ValueError, KeyError) as error:
+        log.error("settings_not_read_again", problem=str(error))
+    else:
+        log.info("settings_read_again", sections=["auth", "limits"])
 
 
 async def _listen(factory: Callable[[], asyncio.BaseProtocol], settings: ServerSettings) -> asyncio.Server:

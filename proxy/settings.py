@@ -17,7 +17,15 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 ENV_PREFIX = "ISTHMUS__"
-MIN_TOKEN_LENGTH = 32
+TAKEN_HEADERS = {
+    "authorization",
+    "cookie",
+    "host",
+    "origin",
+    "content-length",
+    "content-type",
+    "transfer-encoding",
+}
 
 DOCUMENT_EXTENSIONS = (
     "pdf doc docx odt rtf xls xlsx ods csv tsv ppt pptx odp key pages numbers epub txt md mdx rst tex log"
@@ -45,6 +53,12 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+def _web_address(url: str) -> str:
+    if url and not re.fullmatch(r"https?://[^/?#@\s]+(/[^?#\s]*)?", url):
+        raise ValueError("give an http:// or https:// address without user, query or fragment")
+    return url
+
+
 class ServerSettings(Section):
     host: str = "127.0.0.1"
     port: int = Field(8080, ge=0, le=65535)
@@ -56,7 +70,7 @@ class ServerSettings(Section):
     max_connections: int = Field(2000, ge=1)
     hosts: tuple[str, ...] = ()
     cors_origins: tuple[str, ...] = ()
-    public_url: str = ""
+    public_url: Annotated[str, AfterValidator(_web_address)] = ""
 
 
 class StoreSettings(Section):
@@ -267,6 +281,9 @@ class TrustedHeaderSettings(Section):
 
     @model_validator(mode="after")
     def _narrow_or_secret(self) -> TrustedHeaderSettings:
+        plain = re.fullmatch(r"[A-Za-z0-9-]{0,64}", self.header)
+        if self.header.lower() in TAKEN_HEADERS or not plain:
+            raise ValueError("header is the name of a header that is free for this, e.g. X-Forwarded-User")
         if self.header and not self.sources:
             raise ValueError("from lists the front door's addresses")
         if self.header and not self.secret_env and any(n.num_addresses > 1 for n in self.networks()):
@@ -344,10 +361,30 @@ class Settings(BaseSettings):
         return env_settings, InitSettingsSource(settings_cls, init_settings())
 
     @model_validator(mode="after")
+    def _trees_apart(self) -> Settings:
+        """No agent's tree holds Isthmus's own things, and none lies among them."""
+        own = self.store.directory
+        for agent in self.agents:
+            if not agent.workspaces:
+                continue
+            tree = Path(agent.workspaces)
+            if not tree.is_absolute() or tree == Path("/"):
+                raise ValueError(f"agents[{agent.key}].workspaces: give an absolute directory of its own")
+            inside = tree.is_relative_to(own) and tree.parent != own / "agents"
+            if own.is_relative_to(tree) or inside:
+                raise ValueError(
+                    f"agents[{agent.key}].workspaces: it overlaps store.data_dir; choose another"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _references(self) -> Settings:
         keys = [agent.key for agent in self.agents]
         if len(set(keys)) != len(keys):
             raise ValueError("agents: each key once")
+        digests = [token.sha256 for token in self.auth.tokens]
+        if len(set(digests)) != len(digests):
+            raise ValueError("auth.tokens: one token stands for two members; make each its own")
         for token in self.auth.tokens:
             for key in [*(token.agents or ()), *([token.agent] if token.agent else [])]:
                 if key not in keys:
@@ -372,7 +409,7 @@ def load_settings(config: Path | None, **overrides: Any) -> Settings:
     values: dict[str, Any] = {}
     if config is not None:
         try:
-            values = tomllib.loads(config.read_text(encoding="utf-8"))
+            values = tomllib.loads(config.read_text(encoding="utf-8-sig"))
         except OSError as error:
             raise SettingsError(f"{config}: {error.strerror}") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

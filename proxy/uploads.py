@@ -112,6 +112,7 @@ class Receipt(NamedTuple):
     published: Published
 
 
+PreparePlace = Callable[[Place], Awaitable[None]]
 FindPlace = Callable[[str | None, str | None], Awaitable[Place]]
 Admit = Callable[[Place, int], Awaitable[None]]
 
@@ -130,7 +131,10 @@ def parse_folder(raw: str) -> RelPath:
 class Uploads:
     """What all uploads share: each member's slots, and the spools. One for the process."""
 
-    def __init__(self, media: MediaSettings, per_member: int, spool_directory: Path) -> None:
+    def __init__(
+        self, media: MediaSettings, per_member: int, spool_directory: Path, prepare: PreparePlace
+    ) -> None:
+        self._prepare = prepare
         self._media = media
         self._per_member = per_member
         self._under_way: Counter[str] = Counter()
@@ -161,7 +165,9 @@ class Uploads:
         body = Body(content, self._media, self._media.max_bytes + FRAMING_BYTES)
         parser = FormParser(boundary)
         async with AsyncExitStack() as stack:
-            form = _UploadForm(self._media, self._spools, find_place, admit, stack)
+            form = _UploadForm(
+                self._media, self._spools, stack, find_place=find_place, prepare=self._prepare, admit=admit
+            )
             while data := await body.read():
                 for event in parser.feed(data):
                     if isinstance(event, PartBegan):
@@ -188,11 +194,19 @@ class _UploadForm:
     """The parts of one form as they come. What the stack holds is given back when the upload is over."""
 
     def __init__(
-        self, media: MediaSettings, spools: Spools, find_place: FindPlace, admit: Admit, stack: AsyncExitStack
+        self,
+        media: MediaSettings,
+        spools: Spools,
+        stack: AsyncExitStack,
+        *,
+        find_place: FindPlace,
+        prepare: PreparePlace,
+        admit: Admit,
     ) -> None:
         self._media = media
         self._spools = spools
         self._find_place = find_place
+        self._prepare = prepare
         self._admit = admit
         self._stack = stack
         self._fields: dict[str, bytearray] = {}
@@ -293,7 +307,7 @@ class _UploadForm:
     async def _settle(self) -> Target:
         """The target that the fields name. Makes the workspace's own folders, and nothing else."""
         target = await self._find_target()
-        await target.place.workspace.prepare()
+        await self._prepare(target.place)
         return target
 
     async def _find_target(self) -> Target:

@@ -55,7 +55,7 @@ async def json_body(
     except (web.RequestPayloadError, ConnectionError) as error:
         raise MalformedBody("it was cut short") from error
     decode = partial(
-        json.loads,
+        _loads,
         raw,
         parse_constant=_no_constant,
         object_pairs_hook=_each_key_once if unique_keys else None,
@@ -74,6 +74,10 @@ async def json_object(request: web.Request) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise InvalidRequest("body", "send a JSON object")
     return body
+
+
+def _loads(raw: bytearray, **hooks: Any) -> object:
+    return json.loads(raw.decode("utf-8"), **hooks)
 
 
 def _no_constant(name: str) -> object:

@@ -15,11 +15,13 @@ from aiohttp import web
 
 from proxy import keys
 from proxy.chat_request import ChatRequest, check_session_id, parse_chat
+from proxy.connections import ConnectionDoor
 from proxy.errors import InvalidRequest, TurnFailed
 from proxy.history import Message
 from proxy.live import LiveTurn, SessionKey
 from proxy.message_parts import attachment_line
-from proxy.place import Place
+from proxy.place import Place, prepare
+from proxy.projects import Projects
 from proxy.rights import Action
 from proxy.routes.body import QUICK_BYTES, json_body, query_number, query_value
 from proxy.routing import Credential, Route
@@ -65,7 +67,7 @@ async def completions(request: web.Request) -> web.StreamResponse:
         quick = request.content_length is not None and request.content_length <= QUICK_BYTES
         chat = parse() if quick else await asyncio.to_thread(parse)
         place = await resolve(request, chat.agent, chat.project, Action.CHAT)
-        user_text = await _stored(chat, place)
+        user_text = await _stored(chat, place, service.projects)
     session_id = chat.session_id or await service.history.session_of(
         place.agent.key, place.member.id, place.project_id, chat.first_exchange
     )
@@ -84,11 +86,11 @@ async def completions(request: web.Request) -> web.StreamResponse:
     return await _whole(request, chat, turn, place)
 
 
-async def _stored(chat: ChatRequest, place: Place) -> str:
+async def _stored(chat: ChatRequest, place: Place, projects: Projects) -> str:
     """The message's text, its files stored in `public/` and named in it as the agent can open them."""
     lines = []
     if chat.attachments:
-        await place.workspace.prepare()
+        await prepare(place, projects)
     for attachment in chat.attachments:
         async with place.workspace.receive(PUBLIC_FOLDER) as incoming:
             await incoming.write(attachment.content)
@@ -156,8 +158,12 @@ async def follow(
 
 
 def is_gone(request: web.Request) -> bool:
-    """Whether the client has closed its connection."""
-    return request.transport is None or request.transport.is_closing()
+    """Whether the client has closed its connection, or its side of it: who waits for a turn and says that no more
+    will come has left."""
+    if request.transport is None or request.transport.is_closing():
+        return True
+    door = request.transport.get_protocol()
+    return isinstance(door, ConnectionDoor) and door.at_eof
 
 
 async def _whole(request: web.Request, chat: ChatRequest, turn: LiveTurn, place: Place) -> web.Response:

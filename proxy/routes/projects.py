@@ -70,11 +70,12 @@ async def delete(request: web.Request) -> web.Response:
     """Remove the project: its row, its index, its conversations, and its managed files."""
     service = request.app[keys.SERVICE]
     place, project = await resolve_project(request, Action.MANAGE)
-    if service.live.in_project(project.id):
-        raise TurnRunning(project.id)
-    await service.projects.delete(project)
-    service.history.forget_project(project.id)
-    await place.workspace.remove()
+    async with service.projects.steady(project.id):
+        if service.live.in_project(project.id):
+            raise TurnRunning(project.id)
+        await service.projects.delete(project)
+        service.history.forget_project(project.id)
+        await place.workspace.remove()
     log.info("audit_project_deleted", project=project.id)
     return web.json_response({"status": "deleted", "id": project.id})
 

@@ -12,6 +12,7 @@ from proxy import keys
 from proxy.chat_request import check_session_id
 from proxy.errors import InvalidRequest, SessionBusy, UnknownTurn
 from proxy.history import SessionSummary
+from proxy.lines import is_one_line
 from proxy.live import SessionKey
 from proxy.message_parts import clean_text
 from proxy.rights import Action
@@ -84,7 +85,7 @@ async def rename(request: web.Request) -> web.Response:
     if (
         not isinstance(title, str)
         or not 1 <= len(title.strip()) <= MAX_TITLE
-        or not title.strip().isprintable()
+        or not is_one_line(title.strip())
     ):
         raise InvalidRequest("title", f"use one line of 1 to {MAX_TITLE} characters")
     if not await request.app[keys.SERVICE].history.rename(session, clean_text(title.strip())):

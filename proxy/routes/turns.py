@@ -48,6 +48,9 @@ async def stream(request: web.Request) -> web.StreamResponse:
         raise TurnGone
     if turn is None or turn.session.member != member.id:
         raise UnknownTurn
+    if turn.over and seq >= turn.end_seq:
+        # Everything has come already: this answer tells an EventSource not to ask again.
+        return web.Response(status=204)
     render = renderer(request, turn, include_usage=False, event_ids=True)
     response = web.StreamResponse(headers={**STREAM_HEADERS, "X-Session-Id": turn.session.session_id})
     with service.streams.slot(member.id):

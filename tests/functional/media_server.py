@@ -96,7 +96,8 @@ async def media_server(
             auth=AuthSettings(tokens=(TokenSettings(member="ana", sha256=token_digest(TOKEN)),)),
         )
         workspaces = Workspaces()
-        uploads = Uploads(settings.media, per_member, directory / "data" / "spool")
+        spool = directory / "data" / "spool"
+        uploads = Uploads(settings.media, per_member, spool, lambda place: place.workspace.prepare())
         runner = web.AppRunner(_app(settings, workspaces, uploads), lingering_time=settings.media.linger)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()

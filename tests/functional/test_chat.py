@@ -490,3 +490,62 @@ async def test_four_large_bodies_at_once_are_held_and_a_fifth_is_busy(service: R
         "/v1/chat/completions", data=io.BytesIO(message), headers=headers
     ) as response:
         assert response.status == 200
+
+
+async def test_what_was_said_is_kept_while_the_turn_still_runs(service: RunningService) -> None:
+    script = [
+        {"media": {"content": "one"}},
+        frame("typing.start"),
+        text("said before"),
+        attachment(1, "a.txt", "a1"),
+        {"wait": 30},
+    ]
+    running = asyncio.create_task(service.play(*script))
+    row: Any = None
+    async with asyncio.timeout(10):
+        while row is None or not row["answer"] or not row["files"]:
+            await asyncio.sleep(0.05)
+            row = await service.inner.pool.fetchrow(
+                "SELECT state, answer, (SELECT count(*) FROM deliveries) AS files FROM turns"
+            )
+    assert (row["state"], row["answer"], row["files"]) == ("running", "said before", 1)
+    async with service.client.post("/v1/chat/cancel", json={"session_id": "s1"}) as response:
+        assert await response.json() == {"cancelled": True}
+    await running
+
+
+async def test_stop_does_not_wait_for_a_file_that_does_not_come(service: RunningService) -> None:
+    script = [
+        {"media": {"content": "x" * 30, "pause": 20, "piece": 3}},
+        text("here it comes"),
+        attachment(1, "slow.txt", "a1"),
+        {"wait": 30},
+    ]
+    running = asyncio.create_task(service.play(*script))
+    async with asyncio.timeout(10):
+        while not (turns := service.inner.live.of_member(service.member)) or turns[0].end_seq < 2:
+            await asyncio.sleep(0.02)
+        async with service.client.post("/v1/chat/cancel", json={"session_id": "s1"}) as response:
+            assert await response.json() == {"cancelled": True}
+        chunks = await running
+    assert [(d["state"], d["reason"]) for d in deliveries(chunks)] == [("failed", "interrupted")]
+    assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize("where", ["public", "public/attachments"])
+async def test_a_stray_file_in_place_of_a_directory_does_not_end_the_chat(
+    service: RunningService, where: str
+) -> None:
+    await service.turn("hello")
+    stray = service.public.parent / where
+    stray.rename(stray.with_name("aside"))
+    stray.write_text("x")
+    assert said(await service.turn("hello again")).startswith("You said: hello again")
+    chunks = await service.play(
+        {"media": {"content": "x"}}, attachment(1, "f.txt", "a1"), text("sent", **FINAL)
+    )
+    assert [(d["state"], d["reason"]) for d in deliveries(chunks)] == [("failed", "store_failed")]
+    status, answer = await service.upload("mine.txt", b"x")
+    assert (status, answer.get("path")) == (
+        (200, "public/mine.txt") if where == "public/attachments" else (409, None)
+    )

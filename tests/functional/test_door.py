@@ -7,6 +7,8 @@ import asyncio
 import aiohttp
 import pytest
 
+from proxy.identity import token_digest
+from proxy.settings import load_settings
 from tests.support.service import RunningService
 
 MEMBER_ROUTES = [
@@ -125,3 +127,63 @@ async def test_the_store_away_degrades_and_does_not_stop_a_turn(service: Running
     async with service.client.get("/v1/sessions/history", params={"session_id": "s1"}) as response:
         assert response.status == 503
         assert (await response.json())["error"]["code"] == "store_unavailable"
+
+
+async def raw(service: RunningService, data: bytes) -> bytes:
+    """Send these bytes, close our side, and read what comes."""
+    host, port = service.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(data)
+    writer.write_eof()
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+async def test_a_client_that_closes_its_side_still_gets_its_answer(service: RunningService) -> None:
+    head = f"Host: localhost\r\nAuthorization: Bearer {service.token}\r\n"
+    assert (await raw(service, f"GET /v1/models HTTP/1.1\r\n{head}\r\n".encode())).startswith(
+        b"HTTP/1.1 200 "
+    )
+    form = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\nhello\r\n--b--\r\n'
+    upload = f"POST /v1/media HTTP/1.1\r\n{head}Content-Type: multipart/form-data; boundary=b\r\n"
+    whole = f"{upload}Content-Length: {len(form)}\r\n\r\n".encode() + form
+    assert (await raw(service, whole)).startswith(b"HTTP/1.1 200 ")
+    assert (service.public / "a.txt").read_bytes() == b"hello"
+    cut = f"{upload}Content-Length: {len(form)}\r\n\r\n".encode() + form[:-10].replace(b"a.txt", b"b.txt")
+    answer = await raw(service, cut)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b'"malformed_body"' in answer
+    assert not (service.public / "b.txt").exists()
+
+
+async def test_auth_and_limits_are_read_again_and_nothing_else_is(service: RunningService) -> None:
+    new = load_settings(
+        None,
+        agents=[agent.model_dump() for agent in service.settings.agents],
+        auth={"tokens": [{"member": service.member, "sha256": token_digest("n" * 40)}]},
+        limits={"reads_per_minute": 2},
+        server={"port": 1},
+    )
+    service.inner.take(new)
+    assert service.inner.settings.server == service.settings.server
+    async with service.client.get("/v1/models") as response:
+        assert response.status == 401
+    headers = {"Authorization": f"Bearer {'n' * 40}"}
+    statuses = []
+    for _ in range(3):
+        async with service.client.get("/v1/models", headers=headers) as response:
+            statuses.append(response.status)
+    assert statuses == [200, 200, 429]
+
+
+async def test_ready_answers_in_time_although_the_store_hangs(service: RunningService) -> None:
+    async with service.inner.pool.acquire() as connection:
+        held = [await service.inner.pool.acquire() for _ in range(service.inner.pool.get_max_size() - 1)]
+        began = asyncio.get_running_loop().time()
+        async with service.client.get("/ready") as response:
+            assert (await response.json())["dependencies"]["store"]["status"] == "degraded"
+        assert asyncio.get_running_loop().time() - began < 5
+        for other in held:
+            await service.inner.pool.release(other)
+        assert await connection.fetchval("SELECT 1") == 1

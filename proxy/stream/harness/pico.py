@@ -92,7 +92,7 @@ def _parse(raw: str | bytes) -> object:
     if _size(raw) > MAX_FRAME:
         raise _Breach(_TOO_BIG)
     # NaN and Infinity pass here and end here: no number of a frame is handed on.
-    frame: object = json.loads(raw, parse_int=_integer)
+    frame: object = _decode(raw if isinstance(raw, str) else raw.decode("utf-8"))
     _check_depth(frame)
     return frame
 
@@ -109,6 +109,10 @@ def _integer(digits: str) -> int:
     if len(digits.lstrip("-")) > MAX_INTEGER_DIGITS:
         raise _Breach(f"the frame has an integer of more than {MAX_INTEGER_DIGITS} digits")
     return int(digits)
+
+
+# Made once: `json.loads` with a hook makes one for each frame.
+_decode = json.JSONDecoder(parse_int=_integer).decode
 
 
 def _check_depth(frame: object) -> None:

@@ -28,6 +28,12 @@ async def serve(**settings: float) -> tuple[asyncio.Server, int]:
     return server, server.sockets[0].getsockname()[1]
 
 
+async def all_closed() -> None:
+    async with asyncio.timeout(5):
+        while ConnectionDoor.open_connections:
+            await asyncio.sleep(0.01)
+
+
 async def test_a_connection_that_never_completes_its_headers_is_cut() -> None:
     server, port = await serve(header_timeout=0.2)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -54,17 +60,13 @@ async def test_connections_beyond_the_limit_are_closed_at_once_and_leave_room_wh
         assert await second_reader.read() == b""
     second.close()
     first.close()
-    async with asyncio.timeout(5):
-        while ConnectionDoor.open_connections:
-            await asyncio.sleep(0.01)
+    await all_closed()
     reader, third = await asyncio.open_connection("127.0.0.1", port)
     third.write(b"3")
     assert await reader.readexactly(1) == b"3"
     third.close()
     server.close()
-    async with asyncio.timeout(5):
-        while ConnectionDoor.open_connections:
-            await asyncio.sleep(0.01)
+    await all_closed()
 
 
 async def test_what_is_sent_at_once_is_received_in_bounded_pieces_whole_and_in_order() -> None:
@@ -88,3 +90,4 @@ async def test_what_is_sent_at_once_is_received_in_bounded_pieces_whole_and_in_o
     writer.close()
     await writer.wait_closed()
     server.close()
+    await all_closed()

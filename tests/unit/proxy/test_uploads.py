@@ -109,7 +109,7 @@ def test_a_length_that_cannot_fit_is_refused() -> None:
 
 
 def test_a_member_has_so_many_slots_and_gets_them_back(tmp_path: Path) -> None:
-    shared = Uploads(MEDIA, 2, tmp_path)
+    shared = Uploads(MEDIA, 2, tmp_path, lambda place: place.workspace.prepare())
     with shared.slot("ana"), shared.slot("ana"):
         with shared.slot("bo"), pytest.raises(TooManyUploads) as caught, shared.slot("ana"):
             pass
