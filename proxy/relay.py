@@ -319,7 +319,7 @@ class _Run:
             case Send(frame=frame):
                 self.turn.append(frame)
             case Fetch(key=key, reference=reference):
-                self._fetches.add(self._start_beside(self._fetch(key, reference)))
+                self._begin_fetch(key, reference)
             case ListAttachments():
                 self._start_beside(self._list())
             case Finish():
@@ -331,18 +331,25 @@ class _Run:
         task.add_done_callback(self._beside.discard)
         return task
 
+    def _begin_fetch(self, key: int, reference: MediaRef) -> None:
+        task = self._start_beside(self._fetch(key, reference))
+        self._fetches.add(task)
+        # A task that is cancelled before its first step never runs: the answer comes from here then.
+        task.add_done_callback(lambda done: self._fetch_stopped(key, reference) if done.cancelled() else None)
+
     async def _fetch(self, key: int, reference: MediaRef) -> None:
         try:
             outcome = await self._deliveries.fetch(reference, self._address)
-        except asyncio.CancelledError:
-            if not self.turn.stopped:
-                raise
-            outcome = Delivery("failed", shown_name(reference), reason="interrupted")
         except Exception:  # every announced file ends in a visible state
             log.exception("delivery_failed")
             outcome = Delivery("failed", shown_name(reference), reason="store_failed")
         log.info("delivery", state=outcome.state, size=outcome.size, reason=outcome.reason)
         await self.inbox.put(DeliveryDone(key, outcome))
+
+    def _fetch_stopped(self, key: int, reference: MediaRef) -> None:
+        if not self._machine.over:
+            outcome = Delivery("failed", shown_name(reference), reason="interrupted")
+            self._start_beside(self.inbox.put(DeliveryDone(key, outcome)))
 
     async def _list(self) -> None:
         try:

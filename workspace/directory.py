@@ -107,14 +107,14 @@ class WorkspaceDirectory:
         """Make what is missing of the public directory and the deliveries' directory in it.
 
         Raises NoSuchFolder without a workspace, NotPermitted, also if it is still the service's own, NoSpace,
-        ReadOnly, PublicIsNotAFolder, IsAFile when ``attachments`` is no folder.
+        ReadOnly, PublicIsNotAFolder.
         """
         with closing(self._open_migrated()) as workspace:
             if self._is_not_given_yet(workspace):
                 raise NotPermitted(PUBLIC)
-            with closing(
-                self._open_or_make(workspace, PUBLIC, PUBLIC, lambda _: PublicIsNotAFolder())
-            ) as public:
+            public = self._open_or_make(workspace, PUBLIC, PUBLIC, lambda _: PublicIsNotAFolder())
+            # What lies in the place of the deliveries' directory hinders deliveries, which say so; not uploads.
+            with closing(public), suppress(IsAFile):
                 os.close(self._open_or_make(public, ATTACHMENTS, display(RelPath((ATTACHMENTS,)))))
 
     def _open_migrated(self) -> int:

@@ -57,8 +57,8 @@ class Workspace:
     async def prepare(self) -> None:
         """Make the public directory and ``attachments`` in it, where they are missing; all is the agent's.
 
-        Raises NoSuchFolder when the agent's tree is missing, NotPermitted, NoSpace, ReadOnly, PublicIsNotAFolder,
-        IsAFile when ``attachments`` is a file or a link.
+        What else lies in the place of ``attachments`` is left to the deliveries to meet. Raises NoSuchFolder when the
+        agent's tree is missing, NotPermitted, NoSpace, ReadOnly, PublicIsNotAFolder.
         """
         try:
             await self._threads.run(self._directory.make_public)
