@@ -116,3 +116,12 @@ class ConnectionDoor(asyncio.BufferedProtocol):
         self._timer = None
         if self._transport is not None:
             self._transport.abort()
+
+
+def is_gone(request: web.BaseRequest) -> bool:
+    """Whether the client has closed its connection, or its side of it: who waits for a stream and says that no
+    more will come has left."""
+    if request.transport is None or request.transport.is_closing():
+        return True
+    door = request.transport.get_protocol()
+    return isinstance(door, ConnectionDoor) and door.at_eof

@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> int:
     rest = [argument for argument in arguments if argument != "--full"]
     environment = {**os.environ, "ISTHMUS_TEST_SIZE": "full" if full else "ci"}
     limit = ["--timeout=3600"] if full else []
-    steps = [*STATIC, ("tests", [sys.executable, "-m", "pytest", "-q", *limit, *rest])]
+    steps = [*STATIC, ("tests", [sys.executable, "-m", "pytest", "-q", "-n", "2", *limit, *rest])]
     failed = []
     for name, command in steps:
         began = time.monotonic()

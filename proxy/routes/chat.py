@@ -15,7 +15,7 @@ from aiohttp import web
 
 from proxy import keys
 from proxy.chat_request import ChatRequest, check_session_id, parse_chat
-from proxy.connections import ConnectionDoor
+from proxy.connections import is_gone
 from proxy.errors import InvalidRequest, TurnFailed
 from proxy.history import Message
 from proxy.live import LiveTurn, SessionKey
@@ -155,15 +155,6 @@ async def follow(
             return False
         silent_since = clock()
     return True
-
-
-def is_gone(request: web.Request) -> bool:
-    """Whether the client has closed its connection, or its side of it: who waits for a turn and says that no more
-    will come has left."""
-    if request.transport is None or request.transport.is_closing():
-        return True
-    door = request.transport.get_protocol()
-    return isinstance(door, ConnectionDoor) and door.at_eof
 
 
 async def _whole(request: web.Request, chat: ChatRequest, turn: LiveTurn, place: Place) -> web.Response:

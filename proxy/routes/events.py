@@ -8,6 +8,7 @@ import json
 from aiohttp import web
 
 from proxy import keys
+from proxy.connections import is_gone
 from proxy.rights import Action
 from proxy.routes.body import query_value
 from proxy.routes.chat import GONE_CHECK_SECONDS, STREAM_HEADERS
@@ -40,7 +41,7 @@ async def _follow(
 ) -> None:
     clock = asyncio.get_running_loop().time
     silent_since = clock()
-    while request.transport is not None and not request.transport.is_closing():
+    while not is_gone(request):
         due = silent_since + heartbeat
         try:
             async with asyncio.timeout_at(min(due, clock() + GONE_CHECK_SECONDS)):

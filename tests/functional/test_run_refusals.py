@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import socket
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -42,9 +44,11 @@ def told(data_dir: Path, *words: str) -> str:
 
 
 def test_a_token_comes_with_the_line_for_the_configuration(data_dir: Path) -> None:
-    token, line = told(data_dir, "token", "ana").splitlines()
-    assert len(token.removeprefix("token ")) == 43
-    assert 'member="ana", sha256="' in line
+    token, _, line = told(data_dir, "token", 'ana "the boss"').splitlines()
+    value = token.removeprefix("token ")
+    assert len(value) == 43
+    (entry,) = tomllib.loads(line)["tokens"]
+    assert entry == {"member": 'ana "the boss"', "sha256": hashlib.sha256(value.encode()).hexdigest()}
 
 
 def test_a_check_tells_the_store_and_makes_no_data_directory(data_dir: Path) -> None:
