@@ -76,7 +76,7 @@ class Contents:
 
     def _plan(self, folder: RelPath) -> list[_Planned]:
         base = tuple(os.fsencode(name) for name in (PUBLIC, *folder.segments))
-        names = _MemberNames()
+        names = MemberNames()
         planned: dict[BytesPath, _Planned] = {}
         occupied: set[BytesPath] = set()
         size = 0
@@ -123,7 +123,7 @@ class ArchiveStream:
         return bytes(batch)
 
 
-class _MemberNames:
+class MemberNames:
     """Clean names for paths, parents first; no two are the same to a system that ignores case."""
 
     def __init__(self) -> None:
@@ -132,14 +132,16 @@ class _MemberNames:
         self._numbers: dict[str, int] = {}  # the last one tried for a name: thousands may clean to the same
 
     def add(self, path: BytesPath) -> str:
+        """The name of a member; the folder that holds it was added before."""
         try:
             clean = clean_name(path[-1])
         except InvalidName:
             clean = _NAMELESS
         above = self._given[path[:-1]]
         name = wanted = above + clean
+        key = wanted.casefold()
         while name.casefold() in self._taken:
-            number = self._numbers[wanted] = self._numbers.get(wanted, 1) + 1
+            number = self._numbers[key] = self._numbers.get(key, 1) + 1
             name = above + number_name(clean, number)
         self._taken.add(name.casefold())
         self._given[path] = f"{name}/"

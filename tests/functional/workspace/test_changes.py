@@ -187,11 +187,17 @@ def make_deep(public: Path, levels: int) -> None:
     os.close(parent)
 
 
+async def only_attachments_left(site: Site) -> None:
+    """What is not taken away before the answer is soon after it."""
+    async with asyncio.timeout(30):
+        while names_in(site.public) != ["attachments"]:
+            await asyncio.sleep(0.01)
+
+
 async def test_a_tree_without_end_is_deleted(site: Site) -> None:
     as_agent(lambda: make_deep(site.public, 4000) or True)
-    emptied = await site.workspace.delete_folder(at("d"))
-    assert (emptied.files, emptied.in_time) == (1, True)
-    assert names_in(site.public) == ["attachments"]
+    await site.workspace.delete_folder(at("d"))
+    await only_attachments_left(site)
 
 
 async def test_what_takes_long_is_gone_at_once_and_taken_away_after_the_answer(
@@ -203,11 +209,7 @@ async def test_what_takes_long_is_gone_at_once_and_taken_away_after_the_answer(
     assert not emptied.in_time
     assert emptied.files < 3000
     assert not (site.public / "big").exists()
-    for _ in range(500):
-        if names_in(site.public) == ["attachments"]:
-            break
-        await asyncio.sleep(0.01)
-    assert names_in(site.public) == ["attachments"]
+    await only_attachments_left(site)
 
 
 async def test_a_folder_left_behind_by_a_kill_is_swept_by_the_listings_that_see_it(
@@ -218,6 +220,7 @@ async def test_a_folder_left_behind_by_a_kill_is_swept_by_the_listings_that_see_
     def kill() -> str:
         directory = directory_of(site)
         os.utime(site.public / changes.set_aside(directory, at("old")), (0, 0))
+        os.utime(site.public / "young", (0, 0))  # when it was deleted counts, not when it was written to
         return changes.set_aside(directory, at("young"))
 
     young = as_agent(kill)
@@ -244,7 +247,7 @@ async def test_an_emptying_that_was_cut_is_taken_up_by_the_next_listing(site: Si
 
 @needs_root
 async def test_a_mount_is_neither_deleted_nor_emptied(site: Site) -> None:
-    fill(site, "a/m/", "a/b/c")
+    fill(site, "a/m/", "a/b/c", *(f"a/{number}" for number in range(20)))
     mounted = site.public / "a" / "m"
     if os.system(f"mount -t tmpfs none {mounted}") != 0:
         pytest.skip("this sandbox makes no mounts")
@@ -256,7 +259,7 @@ async def test_a_mount_is_neither_deleted_nor_emptied(site: Site) -> None:
             await site.workspace.move(at("a/b/c"), at("a/m/c"), None)
         emptied = await site.workspace.delete_folder(at("a"))
         (left,) = [name for name in names_in(site.public) if name.startswith(".isthmus-")]
-        assert (emptied.files, names_in(site.public / left)) == (1, ["m"])
+        assert (emptied.files, names_in(site.public / left)) == (21, ["m"])
         mounted = site.public / left / "m"
         assert names_in(mounted) == ["kept"]
     finally:
