@@ -8,7 +8,7 @@ saw to its end.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,6 +30,7 @@ MAIN = "main"
 TITLE_LENGTH = 80
 WRITE_SECONDS = 2.0
 RETRY_SECONDS = 2.0
+KEEP_SECONDS = 0.2
 MAX_UNWRITTEN = 1000
 MAX_TOLD = 10_000
 
@@ -77,15 +78,20 @@ class History:
         self._unwritten: list[TurnRecord] = []
         self._told: dict[SessionKey, str] = {}
         self._catching_up: asyncio.Task[None] | None = None
+        self._keeping: asyncio.Task[None] | None = None
+        self._unkept: dict[str, Callable[[], TurnRecord]] = {}
+        self._something_unkept = asyncio.Event()
 
     async def __aenter__(self) -> History:
         await self._pool.execute(SQL["interrupt_own_turns"], self._service)
+        self._keeping = asyncio.create_task(self._keep_all())
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
-        if self._catching_up is not None:
-            self._catching_up.cancel()
-            await asyncio.gather(self._catching_up, return_exceptions=True)
+        tasks = [task for task in (self._keeping, self._catching_up) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         for record in self._unwritten:
             if not await self._written(record):
                 log.error("history_lost", turn_id=record.turn.turn_id)
@@ -109,27 +115,33 @@ class History:
             return None
         return found
 
-    async def begin(self, turn: LiveTurn) -> None:
-        """Write the turn's beginning. A store that is away costs the turn nothing: its end is written whole."""
-        try:
-            async with self._borrowed() as connection:
-                await self._write(connection, TurnRecord(turn, (), None), "running")
-        except (StoreUnavailable, asyncpg.PostgresError) as error:
-            log.warning("history_begin_not_written", error=type(error).__name__)
+    def keep(self, turn_id: str, now: Callable[[], TurnRecord]) -> None:
+        """Have a running turn written as it is a moment from now: at its beginning, and whenever it said something.
 
-    async def keep(self, turn: LiveTurn, deliveries: tuple[Delivery, ...]) -> None:
-        """Write what a running turn has said and delivered so far; its end is written in any case."""
-        try:
-            async with self._borrowed() as connection:
-                await self._write(connection, TurnRecord(turn, deliveries, None), "running")
-        except (StoreUnavailable, asyncpg.PostgresError) as error:
-            log.warning("history_not_kept", error=type(error).__name__)
+        A kill of the service then loses nothing older than `KEEP_SECONDS`. A store that is away costs the turn
+        nothing: its end is written whole.
+        """
+        self._unkept[turn_id] = now
+        self._something_unkept.set()
 
-    async def _write(self, connection: asyncpg.Connection, record: TurnRecord, state: str) -> None:
-        """One statement, so that the turn is there whole or not at all."""
+    async def _keep_all(self) -> None:
+        """All turns that changed, in one round trip and one commit, at once and then every so often."""
+        while True:
+            await self._something_unkept.wait()
+            self._something_unkept.clear()
+            unkept, self._unkept = self._unkept, {}
+            try:
+                rows = [self._row(now(), "running") for now in unkept.values()]
+                async with self._borrowed() as connection:
+                    await connection.executemany(SQL["write_turn"], rows)
+            except (StoreUnavailable, asyncpg.PostgresError) as error:
+                log.warning("history_not_kept", error=type(error).__name__)
+            await asyncio.sleep(KEEP_SECONDS)
+
+    def _row(self, record: TurnRecord, state: str) -> tuple[object, ...]:
+        """The arguments of `write_turn`."""
         turn, failure, files = record.turn, record.turn.failure, record.deliveries
-        await connection.execute(
-            SQL["write_turn"],
+        return (
             *_columns(turn.session),
             " ".join(turn.user_text.split())[:TITLE_LENGTH],
             exchange_digest(turn.user_text, turn.answer) if turn.answer and state != "running" else None,
@@ -152,6 +164,7 @@ class History:
 
     async def end(self, turn: LiveTurn, deliveries: tuple[Delivery, ...], context: str | None) -> None:
         """Write the whole turn, now or, if the store is away, as soon as it is back."""
+        self._unkept.pop(turn.turn_id, None)
         record = TurnRecord(turn, deliveries, context)
         if context is not None:
             self._remember(turn.session, context)
@@ -184,7 +197,7 @@ class History:
         state = "failed" if failure else "stopped" if record.turn.stopped else "done"
         try:
             async with self._borrowed() as connection:
-                await self._write(connection, record, state)
+                await connection.execute(SQL["write_turn"], *self._row(record, state))
         except StoreUnavailable as error:
             log.warning("history_not_written", reason=error.reason, turn_id=record.turn.turn_id)
             return False

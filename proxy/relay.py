@@ -19,7 +19,7 @@ from proxy import errors
 from proxy.agents import AgentUnreachable, Harnesses
 from proxy.context import DELIVERY_DIRECTORY, Context, with_context
 from proxy.delivery import Claims, TurnDeliveries, shown_name
-from proxy.history import History
+from proxy.history import History, TurnRecord
 from proxy.live import LiveTurn, LiveTurns, SessionKey
 from proxy.place import Place, prepare
 from proxy.projects import Projects
@@ -55,7 +55,6 @@ log = structlog.get_logger()
 
 INBOX_EVENTS = 256
 ACKNOWLEDGE_SECONDS = 10
-KEEP_SECONDS = 0.2
 
 
 class Relay:
@@ -154,7 +153,6 @@ class _Run:
         self._machine = Turn(_limits(relay.chat, relay.deliveries), asyncio.get_running_loop().time())
         self._beside: set[asyncio.Task[None]] = set()
         self._fetches: set[asyncio.Task[None]] = set()
-        self._unsaved = asyncio.Event()
         self._address = ""
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._told: str | None = None
@@ -164,7 +162,7 @@ class _Run:
 
     async def run(self, *, refused: bool) -> None:
         """Everything from the directories to the terminal frame; raises nothing."""
-        beginning = asyncio.create_task(self._relay.history.begin(self.turn))
+        self._relay.history.keep(self.turn.turn_id, self._record)
         context = self._context()
         digest = hashlib.sha256(context.encode()).hexdigest()
         try:
@@ -181,7 +179,6 @@ class _Run:
                 self._machine.answer,
                 self.turn.failure or self._machine.failure,
             )
-            await beginning
             await self._relay.history.end(self.turn, tuple(self._machine.deliveries), self._told)
             self.turn.append(self._terminal)
             self.turn.end()
@@ -205,7 +202,6 @@ class _Run:
         """Send the message once the agent's directories are there, and play the answer to its end."""
         opening = asyncio.create_task(self._connect())
         try:
-            self._start_beside(self._keep())
             _, told = await asyncio.gather(self._prepare(), self._relay.history.told(self.turn.session))
             if not self._stop_asked:
                 try:
@@ -292,7 +288,7 @@ class _Run:
                 event = Tick()
             for effect in self._machine.on(event, clock()):
                 self._apply(effect)
-            self._unsaved.set()
+            self._relay.history.keep(self.turn.turn_id, self._record)
             if isinstance(event, Cancelled):
                 self._stop_fetches()
 
@@ -302,14 +298,10 @@ class _Run:
         for task in self._fetches:
             task.cancel()
 
-    async def _keep(self) -> None:
-        """Write what was said so far a moment after it was said: a kill of the service loses nothing older."""
-        while True:
-            await self._unsaved.wait()
-            await asyncio.sleep(KEEP_SECONDS)
-            self._unsaved.clear()
-            self.turn.answer = self._machine.answer
-            await self._relay.history.keep(self.turn, tuple(self._machine.deliveries))
+    def _record(self) -> TurnRecord:
+        """The turn as it is now."""
+        self.turn.answer = self._machine.answer
+        return TurnRecord(self.turn, tuple(self._machine.deliveries), None)
 
     def _apply(self, effect: Effect) -> None:
         match effect:

@@ -17,6 +17,8 @@ WITH session AS (
     ON CONFLICT (turn_id) DO UPDATE
     SET state = excluded.state, answer = excluded.answer, error_code = excluded.error_code,
         error_message = excluded.error_message, ended_at = excluded.ended_at
+    -- A state of the running turn that is written late does not undo its end.
+    WHERE turns.state = 'running' OR excluded.state <> 'running'
 )
 INSERT INTO deliveries (turn_id, position, state, name, path, size, reason)
 SELECT $8, position - 1, state, name, path, size, reason
